@@ -1,0 +1,156 @@
+//! The reference backend: locks of one process, in memory.
+
+#[cfg(feature = "mutants")]
+mod fault;
+mod lease;
+#[cfg(feature = "mutants")]
+mod mutant;
+mod store;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+#[cfg(feature = "mutants")]
+pub use fault::Fault;
+
+use self::lease::MemoryLease;
+use self::store::{Place, Store, Turn};
+use crate::{
+    AcquireRequest, Acquisition, Capabilities, Clock, Diagnosis, DistributedLock, FencingToken,
+    Holder, LockError, LockName, Owner, Page, Reach, Released, Revoke, Verdict, Wait,
+};
+
+/// Locks among the tasks and threads of one process. The reference for all other backends, and good for tests of one's own.
+///
+/// Two clients of the same locks share one value, as `Arc` clones or as [`MemoryLock::client`]s.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// use std::sync::Arc;
+/// use lock_core::{LockManager, memory::MemoryLock};
+/// let locks = LockManager::new(Arc::new(MemoryLock::new()))?;
+/// let first = locks.lock("x").acquire().await?;
+/// assert!(locks.lock("x").try_acquire().await?.is_none());
+/// # drop(first); Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemoryLock {
+    store: Arc<Store>,
+    capabilities: Capabilities,
+}
+
+impl MemoryLock {
+    /// An empty store that goes by the system's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Clock::system())
+    }
+
+    /// An empty store that goes by `clock`, which must be the one of the managers that use it.
+    pub fn with_clock(clock: Clock) -> Self {
+        let mut capabilities = Capabilities::new("memory");
+        capabilities.reach = Reach::Process;
+        capabilities.fifo = true;
+        capabilities.pushes_loss = true;
+        Self { store: Arc::new(Store::new(clock)), capabilities }
+    }
+
+    /// Another client of the same locks.
+    #[must_use]
+    pub fn client(&self) -> Self {
+        self.clone()
+    }
+
+    /// Removes an entry behind the holder's back, as a person with a client of the store would. Answers whether there was one.
+    #[cfg(feature = "test-util")]
+    pub fn remove_by_hand(&self, name: &LockName) -> bool {
+        self.store.remove(name, crate::LostReason::Removed)
+    }
+
+    /// Puts another owner's entry in the place of what is there, behind the holder's back.
+    #[cfg(feature = "test-util")]
+    pub fn replace_by_hand(&self, name: &LockName, owner: Owner, ttl: std::time::Duration) {
+        self.store.replace(name, owner, ttl);
+    }
+
+    /// Forgets everything, tokens included, as a server that lost its memory does.
+    #[cfg(feature = "test-util")]
+    pub fn wipe(&self) {
+        self.store.wipe();
+    }
+
+    /// How many requests wait for a name.
+    pub fn waiters(&self, name: &LockName) -> usize {
+        self.store.waiters(name)
+    }
+}
+
+impl Default for MemoryLock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl DistributedLock for MemoryLock {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Acquisition, LockError> {
+        // Leaves the queue when dropped, so that a future that is given up leaves no place behind.
+        let mut place = Place::new(&self.store, request);
+        loop {
+            let seen = match self.store.take(request, &mut place) {
+                Turn::Granted(entry) => {
+                    return Ok(Acquisition::Granted(Box::new(MemoryLease::new(&self.store, entry))));
+                }
+                Turn::Busy(holder) => holder,
+            };
+            if request.wait == Wait::Never || request.is_over() {
+                return Ok(Acquisition::Busy(Some(seen)));
+            }
+            let expiry = self.store.until_free(&request.name);
+            tokio::select! {
+                () = place.woken() => {}
+                () = tokio::time::sleep(expiry) => {}
+                () = request.over() => return Ok(Acquisition::Busy(Some(seen))),
+            }
+        }
+    }
+
+    async fn abandon(&self, name: &LockName, owner: &Owner) -> Result<Released, LockError> {
+        Ok(self.store.release(name, owner))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Option<Holder>, LockError> {
+        Ok(self.store.holder(name))
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
+        Ok(self.store.list(prefix, &page))
+    }
+
+    async fn revoke(
+        &self,
+        name: &LockName,
+        expect: Option<FencingToken>,
+        how: Revoke,
+    ) -> Result<Released, LockError> {
+        Ok(self.store.revoke(name, expect, how))
+    }
+
+    async fn diagnose(&self) -> Result<Diagnosis, LockError> {
+        Ok(Diagnosis::new("memory of this process")
+            .finding(
+                "M1",
+                Verdict::Limited,
+                "only tasks and threads of this process exclude each other",
+            )
+            .finding("F2", Verdict::Limited, "tokens start again with the process"))
+    }
+
+    async fn close(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
