@@ -13,6 +13,8 @@ use async_trait::async_trait;
 
 #[cfg(feature = "mutants")]
 pub use fault::Fault;
+#[cfg(feature = "mutants")]
+use mutant::Mutant;
 
 use self::lease::MemoryLease;
 use self::store::{Place, Store, Turn};
@@ -38,6 +40,18 @@ use crate::{
 pub struct MemoryLock {
     store: Arc<Store>,
     capabilities: Capabilities,
+    #[cfg(feature = "mutants")]
+    mutant: Option<Arc<Mutant>>,
+}
+
+/// Hands a call over to the mutant, in a lock that has a fault.
+macro_rules! unless_broken {
+    ($lock:expr, $method:ident($($argument:expr),*)) => {
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = &$lock.mutant {
+            return mutant.$method($($argument),*).await;
+        }
+    };
 }
 
 impl MemoryLock {
@@ -52,7 +66,19 @@ impl MemoryLock {
         capabilities.reach = Reach::Process;
         capabilities.fifo = true;
         capabilities.pushes_loss = true;
-        Self { store: Arc::new(Store::new(clock)), capabilities }
+        Self {
+            store: Arc::new(Store::new(clock)),
+            capabilities,
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+
+    /// A store that breaks one promise, for proving that a test would notice.
+    #[cfg(feature = "mutants")]
+    pub fn with_fault(fault: Fault) -> Self {
+        let sound = Self::new();
+        Self { mutant: Some(Arc::new(Mutant::new(sound.clone(), fault))), ..sound }
     }
 
     /// Another client of the same locks.
@@ -64,6 +90,14 @@ impl MemoryLock {
     /// Removes an entry behind the holder's back, as a person with a client of the store would. Answers whether there was one.
     #[cfg(feature = "test-util")]
     pub fn remove_by_hand(&self, name: &LockName) -> bool {
+        #[cfg(feature = "mutants")]
+        if self
+            .mutant
+            .as_ref()
+            .is_some_and(|mutant| mutant.fault == Fault::TokenRestartsAfterRemoval)
+        {
+            self.store.inner().last_token = 0;
+        }
         self.store.remove(name, crate::LostReason::Removed)
     }
 
@@ -98,12 +132,16 @@ impl DistributedLock for MemoryLock {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Acquisition, LockError> {
+        unless_broken!(self, acquire(request));
         // Leaves the queue when dropped, so that a future that is given up leaves no place behind.
         let mut place = Place::new(&self.store, request);
         loop {
             let seen = match self.store.take(request, &mut place) {
                 Turn::Granted(entry) => {
-                    return Ok(Acquisition::Granted(Box::new(MemoryLease::new(&self.store, entry))));
+                    return Ok(Acquisition::Granted(Box::new(MemoryLease::new(
+                        &self.store,
+                        entry,
+                    ))));
                 }
                 Turn::Busy(holder) => holder,
             };
@@ -120,14 +158,17 @@ impl DistributedLock for MemoryLock {
     }
 
     async fn abandon(&self, name: &LockName, owner: &Owner) -> Result<Released, LockError> {
+        unless_broken!(self, abandon(name, owner));
         Ok(self.store.release(name, owner))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<Holder>, LockError> {
+        unless_broken!(self, inspect(name));
         Ok(self.store.holder(name))
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
+        unless_broken!(self, list(prefix, page));
         Ok(self.store.list(prefix, &page))
     }
 
