@@ -1,0 +1,1 @@
+DELETE FROM next WHERE name = ?1 AND owner = ?2

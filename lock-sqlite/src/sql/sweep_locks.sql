@@ -1,0 +1,1 @@
+DELETE FROM locks WHERE boot <> ?1 OR expires <= ?2

@@ -1,0 +1,1 @@
+DELETE FROM next WHERE boot <> ?1 OR until <= ?2
