@@ -9,6 +9,4 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(not(unix))]
-compile_error!(
-    "the command line needs Unix; the library does not: build it with --no-default-features"
-);
+compile_error!("the command line needs Unix; the library does not: build it with --no-default-features");

@@ -109,11 +109,7 @@ impl Options {
     }
 }
 
-fn set<T>(
-    builder: ManagerBuilder,
-    value: Option<T>,
-    with: fn(ManagerBuilder, T) -> ManagerBuilder,
-) -> ManagerBuilder {
+fn set<T>(builder: ManagerBuilder, value: Option<T>, with: fn(ManagerBuilder, T) -> ManagerBuilder) -> ManagerBuilder {
     match value {
         Some(value) => with(builder, value),
         None => builder,

@@ -32,10 +32,7 @@ struct Entry {
 enum Source {
     Built(Open),
     /// Known, and left out of this build.
-    #[cfg_attr(
-        all(feature = "sqlite", feature = "redis"),
-        expect(dead_code, reason = "every feature is on")
-    )]
+    #[cfg_attr(all(feature = "sqlite", feature = "redis"), expect(dead_code, reason = "every feature is on"))]
     Feature(&'static str),
     /// Known, and not written yet.
     Planned(&'static str),
@@ -80,21 +77,14 @@ impl Registry {
     /// Finds the backend of a scheme.
     pub(crate) fn find(&self, scheme: &str) -> Result<Open, LockError> {
         let config = |text: String| LockError::new(ErrorKind::Config, text).operation("connect");
-        match self
-            .0
-            .iter()
-            .find(|entry| entry.scheme.eq_ignore_ascii_case(scheme))
-            .map(|entry| &entry.source)
-        {
+        match self.0.iter().find(|entry| entry.scheme.eq_ignore_ascii_case(scheme)).map(|entry| &entry.source) {
             Some(Source::Built(open)) => Ok(*open),
-            Some(Source::Feature(feature)) => {
-                Err(config(format!("the backend for {scheme} URLs is not built in"))
-                    .advice(format!("build distlock with the feature '{feature}'")))
+            Some(Source::Feature(feature)) => Err(config(format!("the backend for {scheme} URLs is not built in"))
+                .advice(format!("build distlock with the feature '{feature}'"))),
+            Some(Source::Planned(feature)) => {
+                Err(config(format!("the backend for {scheme} URLs (feature '{feature}') is not available yet"))
+                    .advice("use one of sqlite or redis for now"))
             }
-            Some(Source::Planned(feature)) => Err(config(format!(
-                "the backend for {scheme} URLs (feature '{feature}') is not available yet"
-            ))
-            .advice("use one of sqlite or redis for now")),
             None => {
                 let known: Vec<_> = self.schemes().collect();
                 Err(config(format!("no backend has the URL scheme '{scheme}'"))
@@ -121,12 +111,9 @@ fn open_memory(url: &str) -> Opening {
     Box::pin(async move {
         if let Some((_, query)) = rest.split_once('?') {
             let name = query.split(['=', '&']).next().unwrap_or_default();
-            return Err(LockError::new(
-                ErrorKind::Config,
-                format!("unknown URL parameter '{name}'"),
-            )
-            .backend("memory")
-            .advice("a memory: URL has no parameters but fence_base"));
+            return Err(LockError::new(ErrorKind::Config, format!("unknown URL parameter '{name}'"))
+                .backend("memory")
+                .advice("a memory: URL has no parameters but fence_base"));
         }
         if !matches!(&*rest, "" | "//" | "///") {
             return Err(LockError::new(ErrorKind::Config, "a memory: URL has no host and no path")
@@ -140,9 +127,7 @@ fn open_memory(url: &str) -> Opening {
 #[cfg(feature = "sqlite")]
 const SQLITE: Source = Source::Built(|url| {
     let config = crate::url::parse(url).and_then(|url| lock_sqlite::SqliteConfig::from_url(&url));
-    Box::pin(async move {
-        Ok(Arc::new(lock_sqlite::SqliteLock::connect(config?).await?) as Arc<dyn DistributedLock>)
-    })
+    Box::pin(async move { Ok(Arc::new(lock_sqlite::SqliteLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
 });
 #[cfg(not(feature = "sqlite"))]
 const SQLITE: Source = Source::Feature("sqlite");
@@ -150,9 +135,7 @@ const SQLITE: Source = Source::Feature("sqlite");
 #[cfg(feature = "redis")]
 const REDIS: Source = Source::Built(|url| {
     let config = crate::url::parse(url).and_then(|url| lock_redis::RedisConfig::from_url(&url));
-    Box::pin(async move {
-        Ok(Arc::new(lock_redis::RedisLock::connect(config?).await?) as Arc<dyn DistributedLock>)
-    })
+    Box::pin(async move { Ok(Arc::new(lock_redis::RedisLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
 });
 #[cfg(not(feature = "redis"))]
 const REDIS: Source = Source::Feature("redis");

@@ -15,8 +15,7 @@ impl BackendUrl {
     /// Takes scheme and `fence_base` out. The text may hold a password, so no error shows it.
     pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
         let scheme = scheme(url).ok_or_else(|| {
-            config("this is not a URL")
-                .advice("write it as sqlite:///path/locks.db, redis://host/ or memory:")
+            config("this is not a URL").advice("write it as sqlite:///path/locks.db, redis://host/ or memory:")
         })?;
         let (before, query) = match url.split_once('?') {
             Some((before, query)) => (before, Some(query)),
@@ -39,11 +38,7 @@ impl BackendUrl {
                 }
             }
         }
-        let rest = if kept.is_empty() {
-            before.to_owned()
-        } else {
-            format!("{before}?{}", kept.join("&"))
-        };
+        let rest = if kept.is_empty() { before.to_owned() } else { format!("{before}?{}", kept.join("&")) };
         Ok(Self { scheme: scheme.to_ascii_lowercase(), rest, fence_base })
     }
 }
@@ -60,9 +55,7 @@ fn scheme(url: &str) -> Option<&str> {
 pub(crate) fn parse(url: &str) -> Result<url::Url, LockError> {
     // The error of the `url` crate says what is wrong without quoting the text.
     url::Url::parse(url).map_err(|e| {
-        config("the URL is malformed")
-            .source(e)
-            .advice("special characters in a password are written as %XX")
+        config("the URL is malformed").source(e).advice("special characters in a password are written as %XX")
     })
 }
 
@@ -79,8 +72,7 @@ pub fn redact(url: &str) -> String {
     if scheme(url).is_none() {
         return "***".to_owned();
     }
-    let (before, query) =
-        url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)));
+    let (before, query) = url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)));
     // A password may hold an '@' or a '/' that should have been escaped: everything before the last '@' goes.
     let mut shown = match (before.split_once(':'), before.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
@@ -98,8 +90,7 @@ pub fn redact(url: &str) -> String {
 
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    key == "user"
-        || ["pass", "pw", "secret", "token", "auth", "key"].iter().any(|word| key.contains(word))
+    key == "user" || ["pass", "pw", "secret", "token", "auth", "key"].iter().any(|word| key.contains(word))
 }
 
 #[cfg(test)]
@@ -117,14 +108,8 @@ mod tests {
 
     #[test]
     fn bad_urls_are_refused_without_being_shown() {
-        for bad in [
-            "",
-            "hunter2",
-            "/hunter2",
-            "1hunter2:",
-            "redis:?fence_base=hunter2",
-            "m:?fence_base=1&fence_base=1",
-        ] {
+        for bad in ["", "hunter2", "/hunter2", "1hunter2:", "redis:?fence_base=hunter2", "m:?fence_base=1&fence_base=1"]
+        {
             let err = BackendUrl::parse(bad).unwrap_err();
             assert_eq!(err.kind(), ErrorKind::Config);
             assert!(!err.to_string().contains("hunter2"), "{err}");
@@ -136,10 +121,7 @@ mod tests {
         for (url, shown) in [
             ("sqlite:///a%20b/locks.db", "sqlite:///a%20b/locks.db"),
             ("redis://:p@ss@h/", "redis://***@h/"),
-            (
-                "redis://u:a/b@h1:1,h2:2/0?password=x&db=1",
-                "redis://***@h1:1,h2:2/0?password=***&db=1",
-            ),
+            ("redis://u:a/b@h1:1,h2:2/0?password=x&db=1", "redis://***@h1:1,h2:2/0?password=***&db=1"),
             ("hunter2", "***"),
         ] {
             assert_eq!(redact(url), shown);

@@ -88,11 +88,7 @@ impl Child {
         // The call of `nix` fails on a real-time signal, after it has reaped the process.
         // SAFETY: `status` is valid for writing.
         let pid = unsafe {
-            libc::waitpid(
-                self.group.as_raw(),
-                &mut status,
-                libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED,
-            )
+            libc::waitpid(self.group.as_raw(), &mut status, libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED)
         };
         if pid < 0 {
             return Err(io::Error::last_os_error());
@@ -130,10 +126,9 @@ fn not_started(program: &OsString, err: &io::Error) -> Failure {
     let program = program.to_string_lossy();
     let program = distlock::escaped(&program);
     match err.kind() {
-        io::ErrorKind::NotFound => Failure::new(
-            NOT_FOUND,
-            format!("command '{program}' was not found; check its spelling and PATH"),
-        ),
+        io::ErrorKind::NotFound => {
+            Failure::new(NOT_FOUND, format!("command '{program}' was not found; check its spelling and PATH"))
+        }
         _ => Failure::new(NOT_EXECUTABLE, format!("command '{program}' cannot be executed: {err}")),
     }
 }

@@ -69,11 +69,7 @@ pub(crate) struct Config {
 
 impl Config {
     /// Puts the layers together; `ttl` and `wait` are the flags of `run`.
-    pub(crate) fn load(
-        globals: &Globals,
-        ttl: Option<&str>,
-        wait: Option<&str>,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn load(globals: &Globals, ttl: Option<&str>, wait: Option<&str>) -> Result<Self, Failure> {
         let file = find_file(globals)?;
         let settings = match &file {
             Some(file) => file::read(&file.value)?,
@@ -84,15 +80,10 @@ impl Config {
             Some(Sourced { value: value.text, origin: Origin::File(path, value.line) })
         };
         let url = layered(globals.url.clone(), "--url", "DISTLOCK_URL", from(settings.url))?;
-        let namespace = layered(
-            globals.namespace.clone(),
-            "--namespace",
-            "DISTLOCK_NAMESPACE",
-            from(settings.namespace),
-        )?;
+        let namespace =
+            layered(globals.namespace.clone(), "--namespace", "DISTLOCK_NAMESPACE", from(settings.namespace))?;
         let ttl = layered(ttl.map(OsString::from), "--ttl", "DISTLOCK_TTL", from(settings.ttl))?;
-        let wait =
-            layered(wait.map(OsString::from), "--wait", "DISTLOCK_WAIT", from(settings.wait))?;
+        let wait = layered(wait.map(OsString::from), "--wait", "DISTLOCK_WAIT", from(settings.wait))?;
         Ok(Self {
             url: match url {
                 Some(url) => url,
@@ -173,18 +164,13 @@ fn env(name: &str) -> Option<OsString> {
 fn find_file(globals: &Globals) -> Result<Option<Sourced<PathBuf>>, Failure> {
     let named = match (&globals.config, env("DISTLOCK_CONFIG")) {
         (Some(path), _) => Some(Sourced { value: path.clone(), origin: Origin::Flag("--config") }),
-        (None, Some(path)) => {
-            Some(Sourced { value: path.into(), origin: Origin::Env("DISTLOCK_CONFIG") })
-        }
+        (None, Some(path)) => Some(Sourced { value: path.into(), origin: Origin::Env("DISTLOCK_CONFIG") }),
         (None, None) => None,
     };
     if named.is_some() {
         return Ok(named);
     }
-    for path in [paths::user_config(), Some(Path::new("/etc/distlock.toml").to_owned())]
-        .into_iter()
-        .flatten()
-    {
+    for path in [paths::user_config(), Some(Path::new("/etc/distlock.toml").to_owned())].into_iter().flatten() {
         // A file that cannot be looked at is not passed over: it may say that the locks are elsewhere.
         match path.try_exists() {
             Ok(false) => {}

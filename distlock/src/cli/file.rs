@@ -38,10 +38,7 @@ pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
     parse(&text).map_err(|(line, why)| {
         let path = path.to_string_lossy();
-        Failure::new(
-            CONFIG,
-            format!("configuration file {} line {line}: {}", escaped(&path), escaped(&why)),
-        )
+        Failure::new(CONFIG, format!("configuration file {} line {line}: {}", escaped(&path), escaped(&why)))
     })
 }
 
@@ -51,27 +48,19 @@ pub(crate) fn unreadable(path: &Path, err: &io::Error) -> Failure {
 }
 
 fn parse(text: &str) -> Result<Settings, (usize, String)> {
-    let line = |at: usize| {
-        text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1
-    };
+    let line = |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1;
     // Only the message: the error's own rendering would quote the line, which may hold a password.
-    let raw: Raw = toml::from_str(text)
-        .map_err(|e| (line(e.span().map_or(0, |span| span.start)), without_values(e.message())))?;
+    let raw: Raw =
+        toml::from_str(text).map_err(|e| (line(e.span().map_or(0, |span| span.start)), without_values(e.message())))?;
     let value = |field: Option<Spanned<String>>| {
         field.map(|field| FileValue { line: line(field.span().start), text: field.into_inner() })
     };
-    Ok(Settings {
-        url: value(raw.url),
-        namespace: value(raw.namespace),
-        ttl: value(raw.ttl),
-        wait: value(raw.wait),
-    })
+    Ok(Settings { url: value(raw.url), namespace: value(raw.namespace), ttl: value(raw.ttl), wait: value(raw.wait) })
 }
 
 /// A message about a value of the wrong type quotes the value; only the expectation after it is of use.
 fn without_values(message: &str) -> String {
-    match message.split_once("invalid type: ").and_then(|(_, rest)| rest.rsplit_once(", expected "))
-    {
+    match message.split_once("invalid type: ").and_then(|(_, rest)| rest.rsplit_once(", expected ")) {
         Some((_, expected)) => format!("expected {expected}, in quotes"),
         None => message.lines().collect::<Vec<_>>().join("; "),
     }
@@ -94,14 +83,8 @@ mod tests {
     fn unknown_keys_and_bad_syntax_name_the_line() {
         let (line, why) = parse("ttl = \"5s\"\nurll = \"x\"\n").unwrap_err();
         assert_eq!(line, 2);
-        assert!(
-            why.contains("unknown field `urll`, expected one of `url`, `namespace`, `ttl`, `wait`"),
-            "{why}"
-        );
+        assert!(why.contains("unknown field `urll`, expected one of `url`, `namespace`, `ttl`, `wait`"), "{why}");
         assert_eq!(parse("\n\nurl = \n").unwrap_err().0, 3);
-        assert_eq!(
-            parse("\nttl = 30\n").unwrap_err(),
-            (2, "expected a string, in quotes".to_owned())
-        );
+        assert_eq!(parse("\nttl = 30\n").unwrap_err(), (2, "expected a string, in quotes".to_owned()));
     }
 }

@@ -3,9 +3,7 @@
 use std::io::{self, Write};
 use std::time::SystemTime;
 
-use distlock::{
-    FencingToken, Holder, LockManager, Options, Page, Released, Revoke, Verdict, escaped,
-};
+use distlock::{FencingToken, Holder, LockManager, Options, Page, Released, Revoke, Verdict, escaped};
 use serde_json::{Value, json};
 
 use super::args::Command;
@@ -28,9 +26,7 @@ pub(crate) async fn look(command: Command, config: &Config, report: Report) -> R
         (Command::Inspect { json, .. }, Some(name)) => {
             let holder = locks.inspect(name.as_str()).await?;
             match (holder, json) {
-                (Some(holder), true) => {
-                    print(&(show::json(&holder, SystemTime::now()).to_string() + "\n"))?
-                }
+                (Some(holder), true) => print(&(show::json(&holder, SystemTime::now()).to_string() + "\n"))?,
                 (Some(holder), false) => print(&show::full(&holder, SystemTime::now()))?,
                 (None, true) => print(&(show::json_free(&name).to_string() + "\n"))?,
                 (None, false) => print(&format!("{name}: free\n"))?,
@@ -45,12 +41,8 @@ pub(crate) async fn look(command: Command, config: &Config, report: Report) -> R
                     Ok(0)
                 }
                 Released::NotHeld => {
-                    let which = token
-                        .map_or_else(String::new, |token| format!(" with fencing token {token}"));
-                    Err(Failure::new(
-                        NO,
-                        format!("lock '{name}' is not held{which}; nothing was changed"),
-                    ))
+                    let which = token.map_or_else(String::new, |token| format!(" with fencing token {token}"));
+                    Err(Failure::new(NO, format!("lock '{name}' is not held{which}; nothing was changed")))
                 }
             }
         }
@@ -116,9 +108,8 @@ pub(crate) fn config(config: &Config, json: bool) -> Result<u8, Failure> {
         ("wait", row(&config.wait, wait)),
     ];
     if json {
-        let rows = rows.into_iter().map(|(key, (value, origin))| {
-            (key.to_owned(), json!({"value": value, "origin": origin}))
-        });
+        let rows =
+            rows.into_iter().map(|(key, (value, origin))| (key.to_owned(), json!({"value": value, "origin": origin})));
         print(&(Value::Object(rows.collect()).to_string() + "\n"))?;
     } else {
         let file = match &config.file {

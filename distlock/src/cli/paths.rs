@@ -27,34 +27,26 @@ pub(crate) fn default_url() -> Result<String, Failure> {
     match Url::from_file_path(&file) {
         Ok(url) => Ok(format!("sqlite://{}", url.path())),
         // Only a relative path fails, and `base` gives none.
-        Err(()) => {
-            Err(Failure::new(CONFIG, format!("{} cannot be written as a URL", shown(&file))))
-        }
+        Err(()) => Err(Failure::new(CONFIG, format!("{} cannot be written as a URL", shown(&file)))),
     }
 }
 
 /// Makes the folder of the default file, open to this user alone.
 pub(crate) fn prepare_default() -> Result<(), Failure> {
-    let Some(folder) = base("XDG_STATE_HOME", ".local/state").map(|base| base.join("distlock"))
-    else {
+    let Some(folder) = base("XDG_STATE_HOME", ".local/state").map(|base| base.join("distlock")) else {
         return Ok(());
     };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|e| {
-        Failure::new(
-            CONFIG,
-            format!("{} cannot be made: {e}; give --url or DISTLOCK_URL", shown(&folder)),
-        )
+        Failure::new(CONFIG, format!("{} cannot be made: {e}; give --url or DISTLOCK_URL", shown(&folder)))
     })
 }
 
 /// A folder that a variable names, else one below the home folder. A relative one counts as unset, as the specification has it.
 fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let absolute =
-        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(variable).or_else(|| {
         // A service without HOME still finds the same file as the same user's shell.
-        let home = absolute("HOME")
-            .or_else(|| User::from_uid(getuid()).ok().flatten().map(|user| user.dir));
+        let home = absolute("HOME").or_else(|| User::from_uid(getuid()).ok().flatten().map(|user| user.dir));
         home.filter(|home| home.is_absolute()).map(|home| home.join(below_home))
     })
 }

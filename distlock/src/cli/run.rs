@@ -25,15 +25,11 @@ pub(crate) async fn run(globals: &Globals, args: Run, report: Report) -> Result<
     let name = name_of(&args.name)?;
     let config = Config::load(globals, args.ttl.as_deref(), args.wait.as_deref())?;
     let wait = if args.no_wait { WaitLimit::Never } else { config.wait.value };
-    let mut signals = Signals::new()
-        .map_err(|e| Failure::new(SOFTWARE, format!("cannot listen to signals: {e}")))?;
+    let mut signals = Signals::new().map_err(|e| Failure::new(SOFTWARE, format!("cannot listen to signals: {e}")))?;
     let clock = Clock::system();
     let start = clock.now();
 
-    let connecting = connect(
-        &config,
-        Options::new().ttl(config.ttl.value).connect_timeout(connect_timeout(wait)),
-    );
+    let connecting = connect(&config, Options::new().ttl(config.ttl.value).connect_timeout(connect_timeout(wait)));
     let locks = tokio::select! {
         biased;
         signal = signals.next_ending() => return Ok(SIGNAL + signal as u8),
@@ -91,10 +87,7 @@ async fn acquire(
         WaitLimit::Never => {
             let Some(guard) = request.try_acquire().await? else {
                 let code = args.conflict_exit_code.unwrap_or(HELD);
-                return Err(Failure::new(
-                    code,
-                    format!("lock '{name}' is held by {}", holder(locks, name).await),
-                ));
+                return Err(Failure::new(code, format!("lock '{name}' is held by {}", holder(locks, name).await)));
             };
             return Ok(guard);
         }
@@ -109,10 +102,7 @@ async fn acquire(
                 None => holder(locks, name).await,
             };
             let limit = humantime::format_duration(limit);
-            Err(Failure::new(
-                code,
-                format!("lock '{name}' was not got within {limit}; it is held by {holder}"),
-            ))
+            Err(Failure::new(code, format!("lock '{name}' was not got within {limit}; it is held by {holder}")))
         }
         other => Ok(other?),
     }
@@ -164,12 +154,7 @@ async fn hold(
 }
 
 /// A problem here stands beside the command's code, never in its place.
-async fn release(
-    name: &LockName,
-    guard: LockGuard,
-    ended: &Result<Outcome, Failure>,
-    report: Report,
-) {
+async fn release(name: &LockName, guard: LockGuard, ended: &Result<Outcome, Failure>, report: Report) {
     let lost = matches!(ended, Ok(Outcome::Lost));
     match guard.release().await {
         Ok(Released::NotHeld) if !lost => {
@@ -178,9 +163,7 @@ async fn release(
         Ok(_) => {}
         // After a loss the entry may be another's, and the lines before have told the user.
         Err(err) if lost => report.info(err.to_string()),
-        Err(err) => {
-            report.warn(format!("{err}; the lock is free at the latest when its TTL has passed"))
-        }
+        Err(err) => report.warn(format!("{err}; the lock is free at the latest when its TTL has passed")),
     }
 }
 

@@ -53,9 +53,7 @@ pub(crate) fn full(holder: &Holder, now: SystemTime) -> String {
         row("since", format!("{} ({} ago)", format_rfc3339_seconds(since), span(ago)));
     }
     match holder.remaining {
-        Some(left) => {
-            row("until", format!("{} (in {})", format_rfc3339_seconds(now + left), span(left)))
-        }
+        Some(left) => row("until", format!("{} (in {})", format_rfc3339_seconds(now + left), span(left))),
         None => row("until", "never: it has no time to live".to_owned()),
     }
     if let Some(waiters) = holder.waiters {
@@ -98,11 +96,7 @@ pub(crate) fn json_free(name: &LockName) -> Value {
 /// Milliseconds count below ten seconds; beyond, they are noise.
 fn span(span: Duration) -> String {
     let fine = span < Duration::from_secs(10);
-    let shown = if fine {
-        Duration::from_millis(span.as_millis() as u64)
-    } else {
-        Duration::from_secs(span.as_secs())
-    };
+    let shown = if fine { Duration::from_millis(span.as_millis() as u64) } else { Duration::from_secs(span.as_secs()) };
     format_duration(shown).to_string()
 }
 
@@ -121,10 +115,7 @@ mod tests {
 
     #[test]
     fn foreign_text_is_escaped_and_stays_on_its_line() {
-        assert_eq!(
-            brief(&holder()),
-            r"web\u{1b}[2J:7, fencing token 42, for another 12s unless renewed"
-        );
+        assert_eq!(brief(&holder()), r"web\u{1b}[2J:7, fencing token 42, for another 12s unless renewed");
         assert_eq!(line(&holder()), "a\\nb\theld\t42\t12s\tweb\\u{1b}[2J:7");
         assert!(full(&holder(), SystemTime::now()).starts_with("a\\nb: held\n"));
     }
@@ -132,9 +123,6 @@ mod tests {
     #[test]
     fn free_and_held_have_the_same_keys() {
         let keys = |value: Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(
-            keys(json(&holder(), SystemTime::now())),
-            keys(json_free(&LockName::new("x").unwrap()))
-        );
+        assert_eq!(keys(json(&holder(), SystemTime::now())), keys(json_free(&LockName::new("x").unwrap())));
     }
 }

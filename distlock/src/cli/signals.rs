@@ -9,10 +9,7 @@ use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 use tokio::signal::unix::{SignalKind, signal};
 
-use Signal::{
-    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
-    SIGWINCH,
-};
+use Signal::{SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 
 /// The signals that end a process by default, and that the command gets passed on.
 const ENDING: [Signal; 7] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2];
@@ -28,10 +25,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens to the signals that would end the tool.
     pub(crate) fn new() -> io::Result<Self> {
-        let ignored =
-            ENDING.into_iter().chain(RUNNING).filter(|signal| is_ignored(*signal)).collect();
-        let mut signals =
-            Self { streams: Vec::with_capacity(ENDING.len() + RUNNING.len()), ignored };
+        let ignored = ENDING.into_iter().chain(RUNNING).filter(|signal| is_ignored(*signal)).collect();
+        let mut signals = Self { streams: Vec::with_capacity(ENDING.len() + RUNNING.len()), ignored };
         signals.listen(&ENDING)?;
         Ok(signals)
     }

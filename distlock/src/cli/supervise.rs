@@ -84,8 +84,7 @@ impl<'a> Supervisor<'a> {
         };
         if let (None, Some(reason)) = (&self.stop, self.guard.lost_reason()) {
             // It was lost in the moment before the command ended.
-            self.report
-                .warn(format!("lock '{}' was lost while the command ran: {reason}", self.name));
+            self.report.warn(format!("lock '{}' was lost while the command ran: {reason}", self.name));
             return Ok(Outcome::Lost);
         }
         match self.stop.take() {
@@ -167,9 +166,7 @@ impl<'a> Supervisor<'a> {
             return self.child.go_on();
         }
         // A STOP is meant for the command alone. Where stops were ignored at the start there is no shell that would continue us.
-        if (by != Signal::SIGTSTP && !wants_terminal)
-            || signals.ignored().contains(&Signal::SIGTSTP)
-        {
+        if (by != Signal::SIGTSTP && !wants_terminal) || signals.ignored().contains(&Signal::SIGTSTP) {
             return;
         }
         if let Some(terminal) = &mut self.terminal {

@@ -1,9 +1,11 @@
 //! The controlling terminal: who is in its foreground.
 
 use std::fs::{File, OpenOptions};
+use std::io::IsTerminal;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
+use nix::sys::stat::{SFlag, fstat};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
@@ -25,8 +27,11 @@ impl Terminal {
     }
 
     /// The descriptor for a child that puts itself into the foreground, if that is the tool's to give.
+    ///
+    /// Not where the tool is part of a pipeline, or its input is elsewhere: then others of its group may be using the terminal, as a
+    /// pager does, and would be stopped. A child that needs the terminal all the same gets it when it asks.
     pub(crate) fn lend_at_start(&mut self) -> Option<RawFd> {
-        self.lent = self.is_ours();
+        self.lent = std::io::stdin().is_terminal() && !is_pipe(std::io::stdout()) && self.is_ours();
         self.lent.then(|| self.tty.as_raw_fd())
     }
 
@@ -55,6 +60,10 @@ impl Terminal {
             let _ = tcsetattr(&self.tty, SetArg::TCSADRAIN, settings);
         }
     }
+}
+
+fn is_pipe(stream: impl AsFd) -> bool {
+    fstat(stream).is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO)
 }
 
 /// From the background this call would stop the caller with TTOU, unless that is blocked.
