@@ -1,0 +1,293 @@
+//! What each of the server's and the driver's errors means: one table.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+use lock_core::{Effect, ErrorKind, LockError};
+use redis::RedisError;
+
+use crate::BACKEND;
+
+/// One row: what an error means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    kind: ErrorKind,
+    retryable: bool,
+    effect: Effect,
+    /// Whether the connection leads to the wrong place or nowhere, so that the next call dials anew.
+    pub(crate) redial: bool,
+    advice: &'static str,
+}
+
+const fn meaning(kind: ErrorKind, retryable: bool, effect: Effect, redial: bool, advice: &'static str) -> Meaning {
+    Meaning { kind, retryable, effect, redial, advice }
+}
+
+use Effect::{NotApplied, Unknown};
+use ErrorKind::{Config, Denied, Foreign, Internal, Unavailable, Unsupported};
+
+/// By the first word of the server's answer. A script that fails half way is `Unknown`: what came before stays.
+const BY_CODE: &[(&str, Meaning)] = &[
+    (
+        "READONLY",
+        meaning(
+            Unavailable,
+            true,
+            NotApplied,
+            true,
+            "this server is a replica; wait for the failover, or give the primary",
+        ),
+    ),
+    ("LOADING", meaning(Unavailable, true, NotApplied, false, "the server is loading its data; wait until it is done")),
+    ("BUSY", meaning(Unavailable, true, NotApplied, false, "a script blocks the server; see SCRIPT KILL")),
+    (
+        "MASTERDOWN",
+        meaning(Unavailable, true, NotApplied, true, "the replica has lost its primary; wait for the failover"),
+    ),
+    (
+        "MISCONF",
+        meaning(
+            Unavailable,
+            true,
+            NotApplied,
+            false,
+            "the server cannot save to disk and refuses writes; see its log and disk",
+        ),
+    ),
+    (
+        "NOREPLICAS",
+        meaning(Unavailable, true, NotApplied, false, "fewer replicas are linked than min-replicas-to-write asks for"),
+    ),
+    (
+        "OOM",
+        meaning(Unavailable, true, NotApplied, false, "the server is at maxmemory; free memory or raise the limit"),
+    ),
+    (
+        "CLUSTERDOWN",
+        meaning(Unavailable, true, NotApplied, false, "the cluster serves no such slot now; see CLUSTER INFO"),
+    ),
+    (
+        "TRYAGAIN",
+        meaning(Unavailable, true, NotApplied, false, "the cluster is moving this slot; wait until it is done"),
+    ),
+    (
+        "MOVED",
+        meaning(
+            Unsupported,
+            false,
+            NotApplied,
+            true,
+            "another node of the cluster serves this name; this backend speaks to a single server",
+        ),
+    ),
+    (
+        "ASK",
+        meaning(
+            Unsupported,
+            false,
+            NotApplied,
+            true,
+            "another node of the cluster serves this name; this backend speaks to a single server",
+        ),
+    ),
+    (
+        "CROSSSLOT",
+        meaning(
+            Internal,
+            false,
+            NotApplied,
+            false,
+            "keys of one lock are in different slots: a defect of this library",
+        ),
+    ),
+    (
+        "NOAUTH",
+        meaning(Denied, false, NotApplied, true, "the server asks for a password: give redis://[USER]:PASSWORD@HOST"),
+    ),
+    ("WRONGPASS", meaning(Denied, false, NotApplied, true, "check user and password")),
+    (
+        "NOPERM",
+        meaning(
+            Denied,
+            false,
+            NotApplied,
+            false,
+            "the ACL user lacks a right; docs/redis.md has the rule that it needs",
+        ),
+    ),
+    (
+        "WRONGTYPE",
+        meaning(
+            Foreign,
+            false,
+            NotApplied,
+            false,
+            "another kind of data stands under this name; choose another name or a namespace",
+        ),
+    ),
+    ("NOSCRIPT", meaning(Unavailable, true, NotApplied, false, "the script cache was flushed twice in a row")),
+    ("EXECABORT", meaning(Internal, false, NotApplied, false, "")),
+    ("UNKILLABLE", meaning(Unavailable, true, Unknown, false, "a script blocks the server")),
+];
+
+/// By the kind of a system error.
+const BY_IO: &[(io::ErrorKind, Meaning)] = &[
+    (
+        io::ErrorKind::ConnectionRefused,
+        meaning(Unavailable, true, NotApplied, true, "check host and port, and that the server is up"),
+    ),
+    (io::ErrorKind::NotFound, meaning(Unavailable, true, NotApplied, true, "check the host")),
+    (io::ErrorKind::HostUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
+    (io::ErrorKind::NetworkUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
+    (
+        io::ErrorKind::InvalidData,
+        meaning(
+            Unavailable,
+            false,
+            Unknown,
+            true,
+            "check that the port speaks what the URL says: redis:// plain, rediss:// TLS with a certificate that this machine trusts",
+        ),
+    ),
+    (io::ErrorKind::TimedOut, meaning(Unavailable, true, Unknown, true, "check that the server is up and reachable")),
+];
+
+/// Anything else that broke the connection.
+const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
+/// An answer to the login that is not OK.
+const LOGIN: Meaning = meaning(Denied, false, NotApplied, true, "check user and password");
+/// The database of the URL does not exist.
+const DATABASE: Meaning = meaning(Config, false, NotApplied, true, "check the database number in the URL");
+/// Too many connections at the server.
+const FULL: Meaning =
+    meaning(Unavailable, true, NotApplied, true, "the server is at maxclients; close connections or raise the limit");
+/// An answer that no row knows.
+const UNKNOWN: Meaning = meaning(Internal, false, Unknown, false, "");
+
+pub(crate) fn meaning_of(error: &RedisError) -> Meaning {
+    let text = error.to_string();
+    if text.contains("refused to switch database") {
+        return if text.contains("Authentication required") || text.contains("NOAUTH") {
+            by_code("NOAUTH")
+        } else {
+            DATABASE
+        };
+    }
+    if text.contains("max number of clients reached") {
+        return FULL;
+    }
+    if error.kind() == redis::ErrorKind::AuthenticationFailed {
+        return LOGIN;
+    }
+    if let Some(code) = error.code() {
+        // Servers before 7 wrap what a script met in an ERR of their own; Lua's own errors stay what they are.
+        let wrapped = || {
+            BY_CODE.iter().find(|(code, _)| text.contains(&format!("-{code} ")) || text.contains(&format!(": {code} ")))
+        };
+        let row = BY_CODE.iter().find(|(known, _)| *known == code).or_else(wrapped).map_or(UNKNOWN, |row| row.1);
+        // A right that is missing in the midst of a script leaves what came before.
+        return if code == "NOPERM" && text.contains("script:") { Meaning { effect: Unknown, ..row } } else { row };
+    }
+    // The driver keeps the system's error in an `Arc`, which is an error itself.
+    let shared = error.source().and_then(|e| e.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+    if let Some(system) = shared.and_then(|e| e.downcast_ref::<io::Error>()) {
+        return BY_IO.iter().find(|(kind, _)| *kind == system.kind()).map_or(DROPPED, |row| row.1);
+    }
+    if error.is_unrecoverable_error() || error.is_io_error() { DROPPED } else { UNKNOWN }
+}
+
+fn by_code(code: &str) -> Meaning {
+    BY_CODE.iter().find(|(known, _)| *known == code).map_or(UNKNOWN, |row| row.1)
+}
+
+/// The library's error for the driver's. `server` is host and port.
+pub(crate) fn from_driver(error: RedisError, server: &str) -> LockError {
+    let meaning = meaning_of(&error);
+    let detail = match meaning.kind {
+        Unavailable => format!("the server {server} did not serve the request"),
+        Denied => format!("the server {server} refused"),
+        Foreign => "the entry is not a lock's".into(),
+        _ => format!("an error of the server {server}"),
+    };
+    let err = LockError::new(meaning.kind, detail)
+        .backend(BACKEND)
+        .with_effect(meaning.effect)
+        .with_retryable(meaning.retryable)
+        .source(error);
+    if meaning.advice.is_empty() { err } else { err.advice(meaning.advice) }
+}
+
+/// An answer in a form that this library's scripts do not give.
+pub(crate) fn unexpected(answer: &redis::Value) -> LockError {
+    let shown: String = format!("{answer:?}").chars().take(200).collect();
+    LockError::new(Internal, format!("an unexpected answer: {shown}")).backend(BACKEND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets the driver parse the server's bytes, as it does on a connection.
+    fn answer(line: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        value.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn each_code_means_what_its_row_says() {
+        for (code, expected) in BY_CODE {
+            assert_eq!(meaning_of(&answer(&format!("{code} some text"))), *expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn scripts_wrap_the_code() {
+        for (line, code) in [
+            ("READONLY You can't write against a read only replica. script: 1234, on @user_script:3.", "READONLY"),
+            (
+                "ERR Error running script (call to f_12): @user_script:3: WRONGTYPE Operation against a key holding x",
+                "WRONGTYPE",
+            ),
+            (
+                "ERR Error running script (call to f_12): @user_script:3: -READONLY You can't write against x",
+                "READONLY",
+            ),
+            ("NOPERM User u has no permissions to run the 'evalsha' command", "NOPERM"),
+            ("OOM command not allowed when used memory > 'maxmemory'. script: 1, on @user_script:3.", "OOM"),
+        ] {
+            assert_eq!(meaning_of(&answer(line)), by_code(code), "{line}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_an_answer_of_the_server_is_contention_or_loss() {
+        for (_, meaning) in BY_CODE {
+            assert!(!matches!(meaning.kind, ErrorKind::Timeout | ErrorKind::Lost | ErrorKind::NotHeld));
+        }
+    }
+
+    #[test]
+    fn system_errors_tell_whether_anything_was_sent() {
+        for (kind, expected) in BY_IO {
+            assert_eq!(meaning_of(&io::Error::from(*kind).into()), *expected, "{kind:?}");
+        }
+        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof] {
+            assert_eq!(meaning_of(&io::Error::from(kind).into()), DROPPED, "{kind:?}");
+        }
+        assert_eq!(meaning_of(&answer("ERR max number of clients reached")), FULL);
+        assert_eq!(meaning_of(&answer("ERR something new")), UNKNOWN);
+    }
+
+    #[test]
+    fn login_and_database_are_told_apart() {
+        let login = RedisError::from((redis::ErrorKind::AuthenticationFailed, "Password authentication failed"));
+        assert_eq!(meaning_of(&login), LOGIN);
+        let database = |detail: &str| {
+            let kind = redis::ErrorKind::Server(redis::ServerErrorKind::ResponseError);
+            RedisError::from((kind, "Redis server refused to switch database", detail.to_owned()))
+        };
+        assert_eq!(meaning_of(&database("DB index is out of range")), DATABASE);
+        assert_eq!(meaning_of(&database("Authentication required.")), by_code("NOAUTH"));
+    }
+}

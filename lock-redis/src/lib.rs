@@ -1,0 +1,34 @@
+//! The Redis and Valkey backend of distlock.
+//!
+//! A lock is a plain string key: its name is the lock's name, its value the owner, its time to live the lease. So clients that
+//! lock with `SET key token NX PX ttl` and a compare-and-delete script exclude with this library both ways.
+//! Each change is one Lua script that compares the owner.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), lock_core::LockError> {
+//! use lock_core::DistributedLock;
+//! use lock_redis::{RedisConfig, RedisLock};
+//!
+//! let url = "redis://127.0.0.1/".parse().expect("a valid URL");
+//! let backend = RedisLock::connect(RedisConfig::from_url(&url)?).await?;
+//! assert_eq!(backend.capabilities().backend, "redis");
+//! # Ok(())
+//! # }
+//! ```
+
+mod backend;
+mod config;
+mod connection;
+mod diagnose;
+mod errors;
+mod lease;
+mod scripts;
+mod slot;
+mod view;
+mod wait;
+
+pub use backend::RedisLock;
+pub use config::RedisConfig;
+
+/// The name of this backend in errors and capabilities.
+const BACKEND: &str = "redis";

@@ -1,0 +1,3 @@
+leave(queue, board, ARGV[1])
+pass_on(lock, queue, board)
+return mine

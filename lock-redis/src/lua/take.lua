@@ -1,0 +1,24 @@
+-- The short way to a lock that is free, has no queue, and whose owner has not been given up.
+-- KEYS lock meta queue tomb  ARGV owner ttl note [meta-ttl]
+local call = redis.call
+if call('EXISTS', KEYS[3], KEYS[4]) == 0 and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  local token = call('HINCRBY', KEYS[2], 't', 1)
+  local new = token == 1
+  if new then
+    -- No counter: a new name, an idle one, or lost data. The server's time lies above all tokens before.
+    local t = call('TIME')
+    token = t[1] * 1000000 + t[2]
+    call('HSET', KEYS[2], 't', string.format('%.0f', token))
+  end
+  call('HSET', KEYS[2], 'h', ARGV[3])
+  -- Not each time: it is one step more, and renewals refresh it too.
+  if new or ARGV[4] or token % 16 == 0 then
+    call('PEXPIRE', KEYS[2], ARGV[4] or 604800000)
+  end
+  return token
+end
+local value = call('GET', KEYS[1])
+if not value then
+  return {}
+end
+return { string.sub(value, 1, 64), call('PTTL', KEYS[1]), call('HMGET', KEYS[2], 'h', 't') }
