@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 
 use crate::{
-    AcquireRequest, Capabilities, Diagnosis, FencingToken, Holder, Lease, LockError, LockName,
-    Owner, Page, Released, Revoke,
+    AcquireRequest, Capabilities, Diagnosis, FencingToken, Holder, Lease, LockError, LockName, Owner, Page, Released,
+    Revoke,
 };
 
 /// A backend: what a store must do to carry locks. Users meet it as a [`LockManager`](crate::LockManager).
@@ -71,12 +71,7 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// Dropping it loses the answer only; the lock may or may not be revoked.
-    async fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError>;
+    async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError>;
 
     /// Looks at the server's state and settings.
     ///

@@ -20,16 +20,11 @@ use crate::{Effect, ErrorKind, LockError};
 /// assert_eq!(err.kind(), ErrorKind::Unavailable);
 /// # }
 /// ```
-pub async fn bounded<T>(
-    limit: Duration,
-    answer: impl Future<Output = Result<T, LockError>>,
-) -> Result<T, LockError> {
+pub async fn bounded<T>(limit: Duration, answer: impl Future<Output = Result<T, LockError>>) -> Result<T, LockError> {
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer,
-        Err(_) => {
-            Err(LockError::new(ErrorKind::Unavailable, format!("no answer within {limit:?}"))
-                .with_effect(Effect::Unknown)
-                .advice("check that the server is up and reachable"))
-        }
+        Err(_) => Err(LockError::new(ErrorKind::Unavailable, format!("no answer within {limit:?}"))
+            .with_effect(Effect::Unknown)
+            .advice("check that the server is up and reachable")),
     }
 }

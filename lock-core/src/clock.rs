@@ -142,8 +142,7 @@ impl TimeSource for SystemTimeSource {
 #[cfg(not(unix))]
 impl TimeSource for SystemTimeSource {
     fn now(&self) -> Duration {
-        static START: std::sync::LazyLock<std::time::Instant> =
-            std::sync::LazyLock::new(std::time::Instant::now);
+        static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
         START.elapsed()
     }
 }

@@ -278,10 +278,7 @@ mod tests {
             .source(std::io::Error::other("os\nerror 111"))
             .advice("check the host and port");
         let text = err.to_string();
-        assert_eq!(
-            text,
-            r"redis: acquire 'a\nb': connection refused (os\nerror 111); check the host and port"
-        );
+        assert_eq!(text, r"redis: acquire 'a\nb': connection refused (os\nerror 111); check the host and port");
     }
 
     #[test]

@@ -134,13 +134,10 @@ impl LockGuard {
             return Ok(Released::NotHeld);
         }
         answer.await.unwrap_or_else(|_| {
-            Err(LockError::new(
-                ErrorKind::Internal,
-                "the task that keeps the lock died before it was released",
-            )
-            .operation("release")
-            .name(self.name())
-            .advice("the TTL takes the entry; was the runtime shut down?"))
+            Err(LockError::new(ErrorKind::Internal, "the task that keeps the lock died before it was released")
+                .operation("release")
+                .name(self.name())
+                .advice("the TTL takes the entry; was the runtime shut down?"))
         })
     }
 }

@@ -89,11 +89,7 @@ impl Hold {
     }
 
     fn end(&self, ended: u64) -> bool {
-        self.word
-            .try_update(Ordering::AcqRel, Ordering::Acquire, |word| {
-                (word & ENDED == 0).then_some(ended)
-            })
-            .is_ok()
+        self.word.try_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & ENDED == 0).then_some(ended)).is_ok()
     }
 
     fn look(&self) -> u64 {
@@ -103,8 +99,7 @@ impl Hold {
                 return word;
             }
             // `Expired` is the first of the reasons. A renewal may have been confirmed in between: then look again.
-            if self.word.compare_exchange(word, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-            {
+            if self.word.compare_exchange(word, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return ENDED;
             }
         }
@@ -146,14 +141,7 @@ mod tests {
     fn hold(clock: &ManualClock, span: Duration) -> Hold {
         let clock = clock.clock();
         let until = clock.now().after(span);
-        Hold::new(
-            LockName::new("x").unwrap(),
-            Owner::random().unwrap(),
-            FencingToken::new(1),
-            span,
-            until,
-            clock,
-        )
+        Hold::new(LockName::new("x").unwrap(), Owner::random().unwrap(), FencingToken::new(1), span, until, clock)
     }
 
     #[test]

@@ -29,16 +29,7 @@ pub struct Holder {
 impl Holder {
     /// A holder of whom only name, owner and state are known.
     pub fn new(name: LockName, owner: impl Into<String>, state: HolderState) -> Self {
-        Self {
-            name,
-            owner: owner.into(),
-            state,
-            token: None,
-            label: None,
-            since: None,
-            remaining: None,
-            waiters: None,
-        }
+        Self { name, owner: owner.into(), state, token: None, label: None, since: None, remaining: None, waiters: None }
     }
 }
 
@@ -117,12 +108,7 @@ impl Diagnosis {
 
     /// Adds a finding.
     #[must_use]
-    pub fn finding(
-        mut self,
-        rule: &'static str,
-        verdict: Verdict,
-        text: impl Into<String>,
-    ) -> Self {
+    pub fn finding(mut self, rule: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
         self.findings.push(Finding { rule, verdict, text: text.into() });
         self
     }

@@ -49,8 +49,7 @@ impl Keeper {
     /// Lives from request to release. A panic of the backend ends in [`abandon`], never in an entry that nobody minds.
     pub(crate) async fn live(self, reply: Reply) {
         let shared = self.shared.clone();
-        let (name, owner, ttl) =
-            (self.request.name.clone(), self.request.owner, self.request.ttl.get());
+        let (name, owner, ttl) = (self.request.name.clone(), self.request.owner, self.request.ttl.get());
         if AssertUnwindSafe(self.run(reply)).catch_unwind().await.is_err() {
             tracing::error!(lock = %name, "the keeper of a lock panicked; its entry is being removed");
             abandon(&shared, &name, &owner, ttl).await;

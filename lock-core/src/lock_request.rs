@@ -8,10 +8,7 @@ use tokio::sync::oneshot;
 use crate::keeper::{Grant, HoldPlan, Keeper};
 use crate::manager::Defaults;
 use crate::shared::Shared;
-use crate::{
-    AcquireRequest, Cancellation, Effect, ErrorKind, LockError, LockGuard, LockName, Owner, Ttl,
-    Wait,
-};
+use crate::{AcquireRequest, Cancellation, Effect, ErrorKind, LockError, LockGuard, LockName, Owner, Ttl, Wait};
 
 /// A request for one lock: how long it lives, how long to wait, how to keep it. Awaiting one of its ends sends it.
 ///
@@ -130,22 +127,17 @@ impl LockRequest {
     }
 
     /// Checks everything before any I/O, then hands the request to a keeper.
-    fn send(
-        self,
-        wait: Wait,
-    ) -> Result<oneshot::Receiver<Result<Option<Grant>, LockError>>, LockError> {
+    fn send(self, wait: Wait) -> Result<oneshot::Receiver<Result<Option<Grant>, LockError>>, LockError> {
         let shared = self.shared;
         let capabilities = shared.backend.capabilities();
         let backend = capabilities.backend;
-        let name =
-            LockName::new(&self.name).map_err(|e| e.backend(backend).operation("acquire"))?;
+        let name = LockName::new(&self.name).map_err(|e| e.backend(backend).operation("acquire"))?;
         let in_context = |e: LockError| e.backend(backend).operation("acquire").name(&name);
         let ttl = Ttl::new(self.ttl)
             .and_then(|ttl| Ttl::within(ttl.get(), Ttl::MIN, capabilities.max_ttl))
             .map_err(in_context)?;
         if shared.closing.is_cancelled() {
-            let error = LockError::new(ErrorKind::Closed, "the lock manager was closed")
-                .advice("connect anew");
+            let error = LockError::new(ErrorKind::Closed, "the lock manager was closed").advice("connect anew");
             return Err(in_context(error));
         }
         if wait == Wait::Forever && shared.holds(&name) {

@@ -9,8 +9,8 @@ use crate::decorators::{FenceBase, Instrumented, Namespaced};
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::{
-    AcquireRequest, Capabilities, Clock, Diagnosis, DistributedLock, ErrorKind, FencingToken,
-    Holder, LockError, LockName, LockRequest, Namespace, Page, Released, Revoke, Ttl,
+    AcquireRequest, Capabilities, Clock, Diagnosis, DistributedLock, ErrorKind, FencingToken, Holder, LockError,
+    LockName, LockRequest, Namespace, Page, Released, Revoke, Ttl,
 };
 
 /// Hands out locks of one backend. A clone is cheap and stands for the same manager.
@@ -75,10 +75,7 @@ impl LockManager {
     /// Dropping it loses nothing.
     pub async fn inspect(&self, name: &str) -> Result<Option<Holder>, LockError> {
         let name = LockName::new(name).map_err(|e| e.operation("inspect"))?;
-        self.call("inspect", Some(name.clone()), move |backend| async move {
-            backend.inspect(&name).await
-        })
-        .await
+        self.call("inspect", Some(name.clone()), move |backend| async move { backend.inspect(&name).await }).await
     }
 
     /// The held names that start with `prefix`, sorted, a page at a time.
@@ -90,8 +87,7 @@ impl LockManager {
     /// Dropping it loses nothing.
     pub async fn list(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
         let prefix = prefix.to_owned();
-        self.call("list", None, move |backend| async move { backend.list(&prefix, page).await })
-            .await
+        self.call("list", None, move |backend| async move { backend.list(&prefix, page).await }).await
     }
 
     /// Breaks a lock: its holder is told that it has lost it (rule O3). With `expect`, only if its token is that one.
@@ -101,17 +97,10 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Dropping it loses the answer only.
-    pub async fn revoke(
-        &self,
-        name: &str,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError> {
+    pub async fn revoke(&self, name: &str, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
         let name = LockName::new(name).map_err(|e| e.operation("revoke"))?;
-        self.call("revoke", Some(name.clone()), move |backend| async move {
-            backend.revoke(&name, expect, how).await
-        })
-        .await
+        self.call("revoke", Some(name.clone()), move |backend| async move { backend.revoke(&name, expect, how).await })
+            .await
     }
 
     /// Whether the backend can keep its promises as it is configured.
@@ -141,20 +130,14 @@ impl LockManager {
         self.on_runtime("close", None, |backend| async move { backend.close().await }).await
     }
 
-    async fn call<T, F, Fut>(
-        &self,
-        operation: &'static str,
-        name: Option<LockName>,
-        call: F,
-    ) -> Result<T, LockError>
+    async fn call<T, F, Fut>(&self, operation: &'static str, name: Option<LockName>, call: F) -> Result<T, LockError>
     where
         T: Send + 'static,
         F: FnOnce(Arc<dyn DistributedLock>) -> Fut,
         Fut: Future<Output = Result<T, LockError>> + Send + 'static,
     {
         if self.shared.closing.is_cancelled() {
-            let error = LockError::new(ErrorKind::Closed, "the lock manager was closed")
-                .advice("connect anew");
+            let error = LockError::new(ErrorKind::Closed, "the lock manager was closed").advice("connect anew");
             return Err(error.backend(self.capabilities().backend).operation(operation));
         }
         self.on_runtime(operation, name, call).await
@@ -187,11 +170,7 @@ impl LockManager {
 
 async fn joined<T>(task: tokio::task::JoinHandle<Result<T, LockError>>) -> Result<T, LockError> {
     task.await.unwrap_or_else(|e| {
-        let what = if e.is_panic() {
-            "the backend panicked"
-        } else {
-            "the runtime of the lock manager has ended"
-        };
+        let what = if e.is_panic() { "the backend panicked" } else { "the runtime of the lock manager has ended" };
         Err(LockError::new(ErrorKind::Internal, what).source(e))
     })
 }
@@ -291,8 +270,7 @@ impl ManagerBuilder {
     ) -> Result<LockManager, LockError> {
         let runtime = self.make_runtime()?;
         let connection = crate::bounded(self.connect_timeout, connection);
-        let backend =
-            joined(runtime.handle.spawn(connection)).await.map_err(|e| e.operation("connect"))?;
+        let backend = joined(runtime.handle.spawn(connection)).await.map_err(|e| e.operation("connect"))?;
         Ok(self.assemble(backend, runtime))
     }
 
@@ -313,8 +291,7 @@ impl ManagerBuilder {
     }
 
     fn assemble(self, backend: Arc<dyn DistributedLock>, runtime: Runtime) -> LockManager {
-        let mut backend: Arc<dyn DistributedLock> =
-            Arc::new(Instrumented::new(backend, self.clock.clone()));
+        let mut backend: Arc<dyn DistributedLock> = Arc::new(Instrumented::new(backend, self.clock.clone()));
         if self.fence_base != 0 {
             backend = Arc::new(FenceBase::new(backend, self.fence_base));
         }

@@ -19,8 +19,8 @@ use mutant::Mutant;
 use self::lease::MemoryLease;
 use self::store::{Place, Store, Turn};
 use crate::{
-    AcquireRequest, Acquisition, Capabilities, Clock, Diagnosis, DistributedLock, FencingToken,
-    Holder, LockError, LockName, Owner, Page, Reach, Released, Revoke, Verdict, Wait,
+    AcquireRequest, Acquisition, Capabilities, Clock, Diagnosis, DistributedLock, FencingToken, Holder, LockError,
+    LockName, Owner, Page, Reach, Released, Revoke, Verdict, Wait,
 };
 
 /// Locks among the tasks and threads of one process. The reference for all other backends, and good for tests of one's own.
@@ -91,11 +91,7 @@ impl MemoryLock {
     #[cfg(feature = "test-util")]
     pub fn remove_by_hand(&self, name: &LockName) -> bool {
         #[cfg(feature = "mutants")]
-        if self
-            .mutant
-            .as_ref()
-            .is_some_and(|mutant| mutant.fault == Fault::TokenRestartsAfterRemoval)
-        {
+        if self.mutant.as_ref().is_some_and(|mutant| mutant.fault == Fault::TokenRestartsAfterRemoval) {
             self.store.inner().last_token = 0;
         }
         self.store.remove(name, crate::LostReason::Removed)
@@ -138,10 +134,7 @@ impl DistributedLock for MemoryLock {
         loop {
             let seen = match self.store.take(request, &mut place) {
                 Turn::Granted(entry) => {
-                    return Ok(Acquisition::Granted(Box::new(MemoryLease::new(
-                        &self.store,
-                        entry,
-                    ))));
+                    return Ok(Acquisition::Granted(Box::new(MemoryLease::new(&self.store, entry))));
                 }
                 Turn::Busy(holder) => holder,
             };
@@ -172,22 +165,13 @@ impl DistributedLock for MemoryLock {
         Ok(self.store.list(prefix, &page))
     }
 
-    async fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError> {
+    async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
         Ok(self.store.revoke(name, expect, how))
     }
 
     async fn diagnose(&self) -> Result<Diagnosis, LockError> {
         Ok(Diagnosis::new("memory of this process")
-            .finding(
-                "M1",
-                Verdict::Limited,
-                "only tasks and threads of this process exclude each other",
-            )
+            .finding("M1", Verdict::Limited, "only tasks and threads of this process exclude each other")
             .finding("F2", Verdict::Limited, "tokens start again with the process"))
     }
 

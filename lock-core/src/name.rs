@@ -31,9 +31,7 @@ impl LockName {
         let name = name.as_ref();
         if name.is_empty() {
             return Err(LockError::new(ErrorKind::InvalidName, "a lock name must not be empty")
-                .advice(
-                    "give a name of 1 to 512 bytes; an unset shell variable is a common cause",
-                ));
+                .advice("give a name of 1 to 512 bytes; an unset shell variable is a common cause"));
         }
         if name.len() > Self::MAX_BYTES {
             return Err(LockError::new(
@@ -137,27 +135,19 @@ impl Namespace {
 
     /// Puts the prefix before a checked name.
     pub fn apply(&self, name: &LockName) -> LockName {
-        if self.0.is_empty() {
-            name.clone()
-        } else {
-            LockName(format!("{}{}", self.0, name.0).into())
-        }
+        if self.0.is_empty() { name.clone() } else { LockName(format!("{}{}", self.0, name.0).into()) }
     }
 
     /// Takes the prefix off; `None` when the name does not bear it.
     pub fn strip(&self, name: &LockName) -> Option<LockName> {
-        name.0
-            .strip_prefix(&self.0)
-            .filter(|rest| !rest.is_empty())
-            .map(|rest| LockName(rest.into()))
+        name.0.strip_prefix(&self.0).filter(|rest| !rest.is_empty()).map(|rest| LockName(rest.into()))
     }
 }
 
 impl LockName {
     /// A name as a backend read it from its store, namespace included; only the empty one is refused.
     pub fn from_store(name: &str) -> Option<Self> {
-        (!name.is_empty() && name.len() <= Self::MAX_BYTES + Namespace::MAX_BYTES)
-            .then(|| Self(name.into()))
+        (!name.is_empty() && name.len() <= Self::MAX_BYTES + Namespace::MAX_BYTES).then(|| Self(name.into()))
     }
 }
 

@@ -27,10 +27,8 @@ impl Owner {
     /// [`ErrorKind::Internal`] when the operating system has no random bytes to give.
     pub fn random() -> Result<Self, LockError> {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|e| {
-            LockError::new(ErrorKind::Internal, "the operating system gave no random bytes")
-                .source(e)
-        })?;
+        getrandom::fill(&mut bytes)
+            .map_err(|e| LockError::new(ErrorKind::Internal, "the operating system gave no random bytes").source(e))?;
         Ok(Self(bytes))
     }
 
@@ -56,8 +54,7 @@ impl FromStr for Owner {
     type Err = LockError;
 
     fn from_str(text: &str) -> Result<Self, LockError> {
-        let digits =
-            text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let digits = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         match u128::from_str_radix(text, 16) {
             Ok(bits) if digits => Ok(Self(bits.to_be_bytes())),
             _ => Err(LockError::new(ErrorKind::Foreign, "not an owner of this library")
@@ -74,8 +71,7 @@ mod tests {
     fn only_the_canonical_text_parses() {
         let text = "00112233445566778899aabbccddeeff";
         assert_eq!(text.parse::<Owner>().unwrap().to_string(), text);
-        for bad in ["", "0", "00112233445566778899AABBCCDDEEFF", "+0112233445566778899aabbccddeeff"]
-        {
+        for bad in ["", "0", "00112233445566778899AABBCCDDEEFF", "+0112233445566778899aabbccddeeff"] {
             assert!(bad.parse::<Owner>().is_err(), "{bad}");
         }
     }

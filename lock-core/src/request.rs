@@ -71,8 +71,7 @@ impl AcquireRequest {
         match self.wait {
             Wait::Never => {}
             Wait::Until(deadline) => {
-                let _ =
-                    tokio::time::timeout(self.clock.until(deadline), self.cancel.cancelled()).await;
+                let _ = tokio::time::timeout(self.clock.until(deadline), self.cancel.cancelled()).await;
             }
             Wait::Forever => self.cancel.cancelled().await,
         }

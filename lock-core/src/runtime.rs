@@ -15,8 +15,7 @@ pub(crate) struct Runtime {
 
 impl Runtime {
     pub(crate) fn own_thread() -> Result<Self, LockError> {
-        let failed =
-            |what: &str, e: std::io::Error| LockError::new(ErrorKind::Internal, what).source(e);
+        let failed = |what: &str, e: std::io::Error| LockError::new(ErrorKind::Internal, what).source(e);
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()

@@ -39,9 +39,7 @@ impl ManualClock {
 
     /// Moves it ahead, as a suspended machine's clock is seen to move.
     pub fn advance(&self, span: Duration) {
-        self.0
-            .nanos
-            .fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX >> 2), Ordering::SeqCst);
+        self.0.nanos.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX >> 2), Ordering::SeqCst);
     }
 
     /// The clock, for a manager or a backend.

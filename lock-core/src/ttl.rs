@@ -40,11 +40,8 @@ impl Ttl {
     /// [`ErrorKind::InvalidTtl`] below `min` or above `max`; the text names both.
     pub fn within(ttl: Duration, min: Duration, max: Duration) -> Result<Self, LockError> {
         if ttl < min || ttl > max {
-            return Err(LockError::new(
-                ErrorKind::InvalidTtl,
-                format!("a TTL of {ttl:?} is out of range"),
-            )
-            .advice(format!("give a TTL from {min:?} to {max:?}")));
+            return Err(LockError::new(ErrorKind::InvalidTtl, format!("a TTL of {ttl:?} is out of range"))
+                .advice(format!("give a TTL from {min:?} to {max:?}")));
         }
         let up = ttl + Duration::from_nanos(999_999);
         Ok(Self(Duration::new(up.as_secs(), up.subsec_millis() * 1_000_000)))

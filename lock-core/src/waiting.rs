@@ -9,10 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::{
-    AcquireRequest, Acquisition, Effect, ErrorKind, Holder, Lease, LockError, LockName, Wait,
-    bounded,
-};
+use crate::{AcquireRequest, Acquisition, Effect, ErrorKind, Holder, Lease, LockError, LockName, Wait, bounded};
 
 /// The store's side of a [`WaitingRoom`]: three small requests, none of which waits for a lock.
 #[async_trait]
@@ -25,11 +22,7 @@ pub trait Contender: Debug + Send + Sync {
     ///
     /// # Cancel safety
     /// Dropping it may leave an entry or a place in the store, which `abandon` removes.
-    async fn attempt(
-        &self,
-        request: &AcquireRequest,
-        waited: Duration,
-    ) -> Result<Attempt, LockError>;
+    async fn attempt(&self, request: &AcquireRequest, waited: Duration) -> Result<Attempt, LockError>;
 
     /// A number that differs from the last one when anything may have changed since.
     ///
@@ -123,11 +116,7 @@ impl WaitingRoom {
     ///
     /// # Cancel safety
     /// Dropping it gives up the place in the line at once, and may leave one in the store, which `abandon` removes.
-    pub async fn acquire(
-        &self,
-        store: &dyn Contender,
-        request: &AcquireRequest,
-    ) -> Result<Acquisition, LockError> {
+    pub async fn acquire(&self, store: &dyn Contender, request: &AcquireRequest) -> Result<Acquisition, LockError> {
         if request.wait == Wait::Never {
             return match self.attempt(store, request, Duration::ZERO).await? {
                 Attempt::Granted(lease) => Ok(Acquisition::Granted(lease)),
@@ -175,9 +164,7 @@ impl WaitingRoom {
                 Ok(Attempt::Busy { holder, free_in }) => {
                     place.answer(Some(holder));
                     // A millisecond later, since clocks that are cut to milliseconds round either way.
-                    free_in.map_or(self.pace.beat, |t| {
-                        (t + Duration::from_millis(1)).min(self.pace.beat)
-                    })
+                    free_in.map_or(self.pace.beat, |t| (t + Duration::from_millis(1)).min(self.pace.beat))
                 }
                 Err(e) => {
                     place.answer(None);
@@ -205,9 +192,9 @@ impl WaitingRoom {
         waited: Duration,
     ) -> Result<Attempt, LockError> {
         let limit = match request.wait {
-            Wait::Until(deadline) => request
-                .operation_timeout
-                .min(request.clock.until(deadline).max(Self::LEAST_ATTEMPT)),
+            Wait::Until(deadline) => {
+                request.operation_timeout.min(request.clock.until(deadline).max(Self::LEAST_ATTEMPT))
+            }
             Wait::Never | Wait::Forever => request.operation_timeout,
         };
         bounded(limit, store.attempt(request, waited)).await

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 use crate::{
-    AcquireRequest, Acquisition, Capabilities, Deadline, Diagnosis, DistributedLock, FencingToken,
-    Holder, Lease, LockError, LockName, LostReason, Owner, Page, Released, Renewal, Revoke,
+    AcquireRequest, Acquisition, Capabilities, Deadline, Diagnosis, DistributedLock, FencingToken, Holder, Lease,
+    LockError, LockName, LostReason, Owner, Page, Released, Renewal, Revoke,
 };
 
 /// Adds a number to each fencing token, so that tokens go on rising when one backend takes another's place (rule F3).
@@ -48,9 +48,7 @@ impl DistributedLock for FenceBase {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Acquisition, LockError> {
         Ok(match self.inner.acquire(request).await? {
-            Acquisition::Granted(inner) => {
-                Acquisition::Granted(Box::new(Raised { inner, base: self.base }))
-            }
+            Acquisition::Granted(inner) => Acquisition::Granted(Box::new(Raised { inner, base: self.base })),
             Acquisition::Busy(holder) => Acquisition::Busy(holder.map(|holder| self.shown(holder))),
         })
     }
@@ -64,21 +62,10 @@ impl DistributedLock for FenceBase {
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
-        Ok(self
-            .inner
-            .list(prefix, page)
-            .await?
-            .into_iter()
-            .map(|holder| self.shown(holder))
-            .collect())
+        Ok(self.inner.list(prefix, page).await?.into_iter().map(|holder| self.shown(holder)).collect())
     }
 
-    async fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError> {
+    async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
         let expect = match expect.map(|token| token.get().checked_sub(self.base)) {
             // A token below the base was never granted through here.
             Some(None) => return Ok(Released::NotHeld),

@@ -6,9 +6,8 @@ use futures_util::future::BoxFuture;
 use tracing::Instrument;
 
 use crate::{
-    AcquireRequest, Acquisition, Capabilities, Clock, Deadline, Diagnosis, DistributedLock,
-    FencingToken, Holder, Lease, LockError, LockName, LostReason, Owner, Page, Released, Renewal,
-    Revoke, telemetry,
+    AcquireRequest, Acquisition, Capabilities, Clock, Deadline, Diagnosis, DistributedLock, FencingToken, Holder,
+    Lease, LockError, LockName, LostReason, Owner, Page, Released, Renewal, Revoke, telemetry,
 };
 
 /// Puts each call into a tracing span (`acquire`, `renew`, `release`, .., at level debug) and counts it; see [`telemetry`](crate::telemetry).
@@ -83,14 +82,8 @@ impl DistributedLock for Instrumented {
         self.inner.list(prefix, page).instrument(span).await
     }
 
-    async fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError> {
-        let span =
-            tracing::info_span!("revoke", backend = self.backend(), lock = %name, ?expect, ?how);
+    async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
+        let span = tracing::info_span!("revoke", backend = self.backend(), lock = %name, ?expect, ?how);
         self.inner.revoke(name, expect, how).instrument(span).await
     }
 

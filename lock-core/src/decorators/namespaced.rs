@@ -3,8 +3,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    AcquireRequest, Acquisition, Capabilities, Diagnosis, DistributedLock, FencingToken, Holder,
-    LockError, LockName, Namespace, Owner, Page, Released, Revoke,
+    AcquireRequest, Acquisition, Capabilities, Diagnosis, DistributedLock, FencingToken, Holder, LockError, LockName,
+    Namespace, Owner, Page, Released, Revoke,
 };
 
 /// Puts a prefix before each name, and takes it off again in what is shown.
@@ -44,8 +44,7 @@ impl DistributedLock for Namespaced {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Acquisition, LockError> {
-        let request =
-            AcquireRequest { name: self.namespace.apply(&request.name), ..request.clone() };
+        let request = AcquireRequest { name: self.namespace.apply(&request.name), ..request.clone() };
         Ok(match self.inner.acquire(&request).await? {
             Acquisition::Busy(Some(holder)) => Acquisition::Busy(self.shown(holder)),
             other => other,
@@ -57,27 +56,17 @@ impl DistributedLock for Namespaced {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<Holder>, LockError> {
-        Ok(self
-            .inner
-            .inspect(&self.namespace.apply(name))
-            .await?
-            .and_then(|holder| self.shown(holder)))
+        Ok(self.inner.inspect(&self.namespace.apply(name)).await?.and_then(|holder| self.shown(holder)))
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
         let prefix = format!("{}{prefix}", self.namespace.as_str());
-        let page =
-            Page { after: page.after.map(|name| self.namespace.apply(&name)), limit: page.limit };
+        let page = Page { after: page.after.map(|name| self.namespace.apply(&name)), limit: page.limit };
         let holders = self.inner.list(&prefix, page).await?;
         Ok(holders.into_iter().filter_map(|holder| self.shown(holder)).collect())
     }
 
-    async fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError> {
+    async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
         self.inner.revoke(&self.namespace.apply(name), expect, how).await
     }
 

@@ -31,12 +31,9 @@ impl Keeper {
             Outcome::Failed(error) => Err(self.in_context(error)),
         };
         // Nobody waits for it any more where the send fails.
-        let _ = reply.send(
-            answer.map_err(|e| if self.shared.closing.is_cancelled() { self.closed() } else { e }),
-        );
+        let _ = reply.send(answer.map_err(|e| if self.shared.closing.is_cancelled() { self.closed() } else { e }));
         if doubt {
-            abandon(&self.shared, &self.request.name, &self.request.owner, self.request.ttl.get())
-                .await;
+            abandon(&self.shared, &self.request.name, &self.request.owner, self.request.ttl.get()).await;
         }
         None
     }
@@ -48,22 +45,17 @@ impl Keeper {
         let mut late = 0;
         loop {
             let error = match self.attempt(reply, limit, doubt).await {
-                Ok(Acquisition::Granted(lease))
-                    if !request.clock.has_passed(lease.valid_until()) =>
-                {
+                Ok(Acquisition::Granted(lease)) if !request.clock.has_passed(lease.valid_until()) => {
                     return Outcome::Granted(lease);
                 }
-                Ok(Acquisition::Granted(mut lease)) => {
+                Ok(Acquisition::Granted(_)) => {
+                    // The entry may live on: the next request recognises it, or it is abandoned at the end.
                     late += 1;
-                    *doubt |=
-                        crate::bounded(request.operation_timeout, lease.release()).await.is_err();
-                    LockError::new(
-                        ErrorKind::Unavailable,
-                        "the grant arrived after its time was over",
-                    )
-                    .with_retryable(late < LATE_GRANTS)
-                    .with_effect(Effect::NotApplied)
-                    .advice("use a longer TTL, or look for what delays the way to the backend")
+                    *doubt = true;
+                    LockError::new(ErrorKind::Unavailable, "the grant arrived after its time was over")
+                        .with_retryable(late < LATE_GRANTS)
+                        .with_effect(Effect::NotApplied)
+                        .advice("use a longer TTL, or look for what delays the way to the backend")
                 }
                 Ok(Acquisition::Busy(holder)) => return Outcome::Busy(holder),
                 Err(error) => {
@@ -72,9 +64,7 @@ impl Keeper {
                 }
             };
             let pause = backoff.next();
-            let over = reply.is_closed()
-                || self.shared.closing.is_cancelled()
-                || request.cancel.is_cancelled();
+            let over = reply.is_closed() || self.shared.closing.is_cancelled() || request.cancel.is_cancelled();
             if over || !error.is_retryable() || request.clock.until(limit) <= pause {
                 return Outcome::Failed(error);
             }
@@ -88,12 +78,7 @@ impl Keeper {
     }
 
     /// One call of the backend. It is told to give up when nobody waits any more, and left alone when it does not listen.
-    async fn attempt(
-        &self,
-        reply: &mut Reply,
-        limit: Deadline,
-        doubt: &mut bool,
-    ) -> Result<Acquisition, LockError> {
+    async fn attempt(&self, reply: &mut Reply, limit: Deadline, doubt: &mut bool) -> Result<Acquisition, LockError> {
         let request = &self.request;
         let mut call = self.shared.backend.acquire(request);
         let abandoned = tokio::select! {
@@ -104,9 +89,7 @@ impl Keeper {
             () = tokio::time::sleep(request.clock.until(limit).saturating_add(GRACE)) => false,
         };
         request.cancel.cancel();
-        if abandoned
-            && let Ok(answer) = tokio::time::timeout(request.operation_timeout * 2, &mut call).await
-        {
+        if abandoned && let Ok(answer) = tokio::time::timeout(request.operation_timeout * 2, &mut call).await {
             return answer;
         }
         *doubt = true;
@@ -117,9 +100,7 @@ impl Keeper {
     /// When the user must be answered.
     fn limit(&self) -> Deadline {
         match self.request.wait {
-            Wait::Never => {
-                self.request.clock.now().after(self.request.operation_timeout.saturating_sub(GRACE))
-            }
+            Wait::Never => self.request.clock.now().after(self.request.operation_timeout.saturating_sub(GRACE)),
             Wait::Until(deadline) => deadline,
             Wait::Forever => Deadline::NEVER,
         }
@@ -131,15 +112,10 @@ impl Keeper {
     }
 
     fn closed(&self) -> LockError {
-        self.in_context(
-            LockError::new(ErrorKind::Closed, "the lock manager was closed").advice("connect anew"),
-        )
+        self.in_context(LockError::new(ErrorKind::Closed, "the lock manager was closed").advice("connect anew"))
     }
 
     pub(super) fn in_context(&self, error: LockError) -> LockError {
-        error
-            .backend(self.shared.backend.capabilities().backend)
-            .operation("acquire")
-            .name(&self.request.name)
+        error.backend(self.shared.backend.capabilities().backend).operation("acquire").name(&self.request.name)
     }
 }

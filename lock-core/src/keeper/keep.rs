@@ -92,12 +92,7 @@ impl Course {
 }
 
 impl Keeper {
-    pub(super) async fn keep(
-        &self,
-        mut lease: Box<dyn Lease>,
-        hold: Arc<Hold>,
-        inbox: mpsc::Receiver<Command>,
-    ) {
+    pub(super) async fn keep(&self, mut lease: Box<dyn Lease>, hold: Arc<Hold>, inbox: mpsc::Receiver<Command>) {
         let clock = &self.request.clock;
         let granted = clock.now();
         let mut watch = Watch {
@@ -133,14 +128,10 @@ impl Keeper {
             let event = if now >= course.renew_at {
                 self.renew(&mut lease, &hold, &mut watch, &mut course, Vec::new()).await
             } else {
-                watch
-                    .event(course.renew_at.min(raise_at).min(course.end_hold_at).min(leave_at))
-                    .await
+                watch.event(course.renew_at.min(raise_at).min(course.end_hold_at).min(leave_at)).await
             };
             let event = match event {
-                Event::Renew(asked) => {
-                    self.renew(&mut lease, &hold, &mut watch, &mut course, vec![asked]).await
-                }
+                Event::Renew(asked) => self.renew(&mut lease, &hold, &mut watch, &mut course, vec![asked]).await,
                 event => event,
             };
             match event {
@@ -155,10 +146,7 @@ impl Keeper {
         }
         let reply = match course.leaving.take() {
             Some((_, reply)) => reply,
-            None => {
-                self.outlive(&mut watch, &hold, course.last_reply.after(lease.effective_ttl()))
-                    .await
-            }
+            None => self.outlive(&mut watch, &hold, course.last_reply.after(lease.effective_ttl())).await,
         };
         drop(watch);
         self.release(lease, reply, course.last_reply).await;
@@ -183,8 +171,7 @@ impl Keeper {
     ) -> Event {
         let clock = &self.request.clock;
         let ttl = lease.effective_ttl();
-        let give_up_at =
-            course.valid_until(hold, lease.as_ref()).before(WAKE).min(course.end_hold_at);
+        let give_up_at = course.valid_until(hold, lease.as_ref()).before(WAKE).min(course.end_hold_at);
         let limit = self.request.operation_timeout.min(ttl / 6).max(LEAST_LIMIT);
         telemetry::renewing(self.backend(), clock.until(lease.valid_until()));
         let mut event = Event::Time;
@@ -243,12 +230,7 @@ impl Keeper {
 
     /// After a loss nothing is removed under the holder's feet: waits until the guard is gone or the whole TTL has passed
     /// since the last reply (rule L6).
-    async fn outlive(
-        &self,
-        watch: &mut Watch<'_>,
-        hold: &Hold,
-        lease_end: Deadline,
-    ) -> ReleaseReply {
+    async fn outlive(&self, watch: &mut Watch<'_>, hold: &Hold, lease_end: Deadline) -> ReleaseReply {
         loop {
             tokio::select! {
                 command = watch.inbox.recv() => match command {
@@ -298,9 +280,6 @@ impl Keeper {
     fn renewal_backoff(&self) -> Backoff {
         let ttl = self.request.ttl.get();
         let least = Duration::from_millis(1);
-        Backoff::new(
-            (ttl / 60).clamp(least, Backoff::LAST),
-            (ttl / 12).clamp(least, Duration::from_secs(1)),
-        )
+        Backoff::new((ttl / 60).clamp(least, Backoff::LAST), (ttl / 12).clamp(least, Duration::from_secs(1)))
     }
 }

@@ -11,9 +11,8 @@ use super::lease::MemoryLease;
 use super::store::{Entry, Place, Turn, Waiter};
 use super::{Fault, MemoryLock};
 use crate::{
-    AcquireRequest, Acquisition, Capabilities, Deadline, Diagnosis, DistributedLock, ErrorKind,
-    FencingToken, Holder, HolderState, Lease, LockError, LockName, LostReason, Owner, Page,
-    Released, Renewal, Revoke, Ttl, Wait,
+    AcquireRequest, Acquisition, Capabilities, Deadline, Diagnosis, DistributedLock, ErrorKind, FencingToken, Holder,
+    HolderState, Lease, LockError, LockName, LostReason, Owner, Page, Released, Renewal, Revoke, Ttl, Wait,
 };
 
 /// A sound store behind a client that breaks one promise.
@@ -125,11 +124,7 @@ impl Mutant {
             _ => {}
         }
         lease = Box::new(MutantLease {
-            mutant: Self {
-                fault: self.fault,
-                sound: self.sound.clone(),
-                ghosts: self.ghosts.clone(),
-            },
+            mutant: Self { fault: self.fault, sound: self.sound.clone(), ghosts: self.ghosts.clone() },
             inner: MemoryLease::new(store, entry),
             renewals: 0,
         });
@@ -169,41 +164,29 @@ impl DistributedLock for Mutant {
             (Fault::TryWaits, Some(_)) if request.wait == Wait::Never => {
                 tokio::time::sleep(Duration::from_secs(3)).await
             }
-            (Fault::RetryIsStranger, Some(entry)) if entry.owner == request.owner => {
-                request.owner = Owner::random()?
-            }
+            (Fault::RetryIsStranger, Some(entry)) if entry.owner == request.owner => request.owner = Owner::random()?,
             (Fault::TokenRestartsAfterExpiry, Some(entry)) if entry.expires <= self.now() => {
                 store.inner().last_token = 0
             }
             (Fault::DoubleGrant, Some(entry)) if entry.expires > self.now() => {
-                let entry = Entry {
-                    owner: request.owner,
-                    token: entry.token + 1,
-                    sent: self.now(),
-                    ..entry.clone()
-                };
+                let entry = Entry { owner: request.owner, token: entry.token + 1, sent: self.now(), ..entry.clone() };
                 return Ok(Acquisition::Granted(Box::new(MemoryLease::new(store, entry))));
             }
             _ => {}
         }
         // Whoever is dropped or told to give up leaves his place where the fault says so.
-        let mut quitter =
-            Quitter { mutant: self, request: &request, armed: self.is(Fault::AbandonLeavesPlace) };
+        let mut quitter = Quitter { mutant: self, request: &request, armed: self.is(Fault::AbandonLeavesPlace) };
         let answer = self.wait(&request).await;
         quitter.armed = false;
         match answer? {
-            Acquisition::Granted(lease) => {
-                Ok(Acquisition::Granted(self.granted(lease, &request).await))
-            }
+            Acquisition::Granted(lease) => Ok(Acquisition::Granted(self.granted(lease, &request).await)),
             Acquisition::Busy(holder) => {
                 let cancelled = request.cancel.is_cancelled();
                 match self.fault {
                     Fault::BusyIsError => {
                         return Err(LockError::new(ErrorKind::Unavailable, "another holds it"));
                     }
-                    Fault::CancelLeavesPlace if cancelled => {
-                        self.stand_for_ever(&request.name, request.owner)
-                    }
+                    Fault::CancelLeavesPlace if cancelled => self.stand_for_ever(&request.name, request.owner),
                     Fault::LimitLeavesPlace if !cancelled && request.wait != Wait::Never => {
                         self.stand_for_ever(&request.name, request.owner);
                     }
@@ -266,12 +249,7 @@ impl DistributedLock for Mutant {
         }
     }
 
-    async fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError> {
+    async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
         let name = self.name(name);
         match self.fault {
             Fault::MarkDeletes => self.sound.revoke(&name, expect, Revoke::Now).await,
@@ -286,9 +264,7 @@ impl DistributedLock for Mutant {
                 answer
             }
             Fault::KindsBlurred => match self.sound.revoke(&name, expect, how).await? {
-                Released::NotHeld => {
-                    Err(LockError::new(ErrorKind::Internal, "something went wrong"))
-                }
+                Released::NotHeld => Err(LockError::new(ErrorKind::Internal, "something went wrong")),
                 released => Ok(released),
             },
             _ => self.sound.revoke(&name, expect, how).await,
@@ -384,8 +360,7 @@ impl Lease for MutantLease {
         };
         if again {
             self.inner.entry.sent = now;
-            let entry =
-                Entry { expires: now.after(ttl), lost: Arc::default(), ..self.inner.entry.clone() };
+            let entry = Entry { expires: now.after(ttl), lost: Arc::default(), ..self.inner.entry.clone() };
             self.mutant.sound.store.inner().entries.insert(name, entry);
             return Ok(Renewal::Renewed);
         }
@@ -394,9 +369,7 @@ impl Lease for MutantLease {
         }
         self.mutant.set_expiry(&name, ttl);
         Ok(match answer {
-            Renewal::Lost(_) if self.mutant.is(Fault::ReasonAlwaysExpired) => {
-                Renewal::Lost(LostReason::Expired)
-            }
+            Renewal::Lost(_) if self.mutant.is(Fault::ReasonAlwaysExpired) => Renewal::Lost(LostReason::Expired),
             answer => answer,
         })
     }
@@ -412,9 +385,7 @@ impl Lease for MutantLease {
             }
             Fault::ReleasedStaysVisible => {
                 let mut ghosts = self.mutant.ghosts.lock().unwrap_or_else(PoisonError::into_inner);
-                ghosts.extend(
-                    store.holder(name).map(|holder| (holder, self.mutant.now().after(GHOST_LIFE))),
-                );
+                ghosts.extend(store.holder(name).map(|holder| (holder, self.mutant.now().after(GHOST_LIFE))));
             }
             Fault::TokenRestartsAfterRelease => store.inner().last_token = 0,
             _ => {}

@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    AcquireRequest, Clock, Deadline, FencingToken, Holder, HolderState, LockName, LostReason,
-    Owner, Page, Released, Revoke, Wait,
+    AcquireRequest, Clock, Deadline, FencingToken, Holder, HolderState, LockName, LostReason, Owner, Page, Released,
+    Revoke, Wait,
 };
 
 /// All locks of one store. One mutex guards it; nothing waits while it is locked.
@@ -83,18 +83,13 @@ impl Store {
         let mut inner = self.inner();
         inner.expire(&request.name, now);
         let ttl = request.ttl.get();
-        if let Some(own) =
-            inner.entries.get_mut(&request.name).filter(|e| e.owner == request.owner && !e.revoked)
-        {
+        if let Some(own) = inner.entries.get_mut(&request.name).filter(|e| e.owner == request.owner && !e.revoked) {
             // A retry: the same lease and the same token.
             (own.sent, own.expires) = (now, now.after(ttl));
             return Turn::Granted(own.clone());
         }
-        let first =
-            inner.queues.get(&request.name).and_then(VecDeque::front).map(|waiter| waiter.owner);
-        if inner.entries.contains_key(&request.name)
-            || first.is_some_and(|owner| owner != request.owner)
-        {
+        let first = inner.queues.get(&request.name).and_then(VecDeque::front).map(|waiter| waiter.owner);
+        if inner.entries.contains_key(&request.name) || first.is_some_and(|owner| owner != request.owner) {
             let holder = inner.holder(&request.name, now).unwrap_or_else(|| {
                 let owner = first.map(|owner| owner.to_string()).unwrap_or_default();
                 Holder::new(request.name.clone(), owner, HolderState::Reserved)
@@ -123,12 +118,7 @@ impl Store {
     }
 
     /// Compares the owner; a lease that is over is not revived.
-    pub(super) fn renew(
-        &self,
-        name: &LockName,
-        owner: &Owner,
-        ttl: Duration,
-    ) -> Result<Deadline, LostReason> {
+    pub(super) fn renew(&self, name: &LockName, owner: &Owner, ttl: Duration) -> Result<Deadline, LostReason> {
         let now = self.clock.now();
         let mut inner = self.inner();
         let expired = inner.expire(name, now);
@@ -159,12 +149,7 @@ impl Store {
         }
     }
 
-    pub(super) fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Released {
+    pub(super) fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Released {
         let now = self.clock.now();
         let mut inner = self.inner();
         inner.expire(name, now);
