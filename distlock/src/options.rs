@@ -97,7 +97,7 @@ impl Options {
     /// Dropping it drops the connection; nothing is left behind.
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
         let url = BackendUrl::parse(url)?;
-        let open = self.registry.find(&url.scheme)?;
+        let (scheme, open) = self.registry.find(&url.scheme)?;
         let mut builder = LockManager::builder().namespace(self.namespace);
         builder = set(builder, self.ttl, ManagerBuilder::ttl);
         builder = set(builder, self.wait.map(Some), ManagerBuilder::default_wait);
@@ -105,7 +105,7 @@ impl Options {
         builder = set(builder, self.connect_timeout, ManagerBuilder::connect_timeout);
         builder = set(builder, self.runtime, ManagerBuilder::runtime);
         builder = set(builder, url.fence_base, ManagerBuilder::fence_base);
-        builder.connect(open(&url.rest)).await
+        builder.connect(open(&url.rest)).await.map_err(|e| e.backend(scheme))
     }
 }
 

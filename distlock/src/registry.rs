@@ -74,21 +74,21 @@ impl Registry {
         self.0.push(Entry { scheme, source });
     }
 
-    /// Finds the backend of a scheme.
-    pub(crate) fn find(&self, scheme: &str) -> Result<Open, LockError> {
+    /// Finds the backend of a scheme, and the scheme as the registry writes it.
+    pub(crate) fn find(&self, scheme: &str) -> Result<(&'static str, Open), LockError> {
         let config = |text: String| LockError::new(ErrorKind::Config, text).operation("connect");
-        match self.0.iter().find(|entry| entry.scheme.eq_ignore_ascii_case(scheme)).map(|entry| &entry.source) {
-            Some(Source::Built(open)) => Ok(*open),
-            Some(Source::Feature(feature)) => Err(config(format!("the backend for {scheme} URLs is not built in"))
+        let Some(entry) = self.0.iter().find(|entry| entry.scheme.eq_ignore_ascii_case(scheme)) else {
+            let known: Vec<_> = self.schemes().collect();
+            return Err(config(format!("no backend has the URL scheme '{scheme}'"))
+                .advice(format!("the known ones are {}", known.join(", "))));
+        };
+        match entry.source {
+            Source::Built(open) => Ok((entry.scheme, open)),
+            Source::Feature(feature) => Err(config(format!("the backend for {scheme} URLs is not built in"))
                 .advice(format!("build distlock with the feature '{feature}'"))),
-            Some(Source::Planned(feature)) => {
+            Source::Planned(feature) => {
                 Err(config(format!("the backend for {scheme} URLs (feature '{feature}') is not available yet"))
                     .advice("use one of sqlite or redis for now"))
-            }
-            None => {
-                let known: Vec<_> = self.schemes().collect();
-                Err(config(format!("no backend has the URL scheme '{scheme}'"))
-                    .advice(format!("the known ones are {}", known.join(", "))))
             }
         }
     }

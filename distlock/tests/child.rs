@@ -1,5 +1,7 @@
 //! What the command gets, and what it leaves behind.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! Where values come from, and what is said about bad ones.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::ffi::OsString;

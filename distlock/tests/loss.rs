@@ -1,5 +1,7 @@
 //! A command whose lock is lost is ended in time, and the code tells.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::time::{Duration, Instant};

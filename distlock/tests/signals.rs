@@ -1,5 +1,7 @@
 //! Signals, and tools that die.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::time::{Duration, Instant};

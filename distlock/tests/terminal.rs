@@ -1,5 +1,7 @@
 //! The tool in a terminal, as a shell starts it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::fs::File;
