@@ -1,4 +1,5 @@
 //! Guards in the hands of users: any executor, any thread, any end.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
 //! The keeper against a model: whatever backend, network, clock and user do in whatever order, M2, L1 to L3, L6, R1 and U1 hold.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! A backend whose every answer a test writes down beforehand, over a store that knows the truth.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
