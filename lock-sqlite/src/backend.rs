@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_core::{
-    AcquireRequest, Acquisition, Capabilities, Diagnosis, DistributedLock, Durability,
-    FencingToken, Holder, LockError, LockName, Owner, Page, Reach, Released, Revoke, WaitingRoom,
+    AcquireRequest, Acquisition, Capabilities, Diagnosis, DistributedLock, Durability, FencingToken, Holder, LockError,
+    LockName, Owner, Page, Reach, Released, Revoke, WaitingRoom,
 };
 
 use crate::clock::BootClock;
@@ -49,13 +49,13 @@ impl SqliteLock {
             writer: Link::default(),
             watcher: Link::default(),
         };
-        drop(store.writer.open(&store.path).await.map_err(failed)?);
+        drop(store.writer.open(&store.path, &store.clock).await.map_err(failed)?);
         Ok(Self { store: Arc::new(store) })
     }
 
     async fn holders(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
         let store = &self.store;
-        let Some(mut link) = store.watcher.existing(&store.path).await? else {
+        let Some(mut link) = store.watcher.existing(&store.path, &store.clock).await? else {
             return Ok(Vec::new());
         };
         // No byte of UTF-8 is 0xFF, so this is the end of all names with the prefix.
@@ -91,18 +91,14 @@ impl SqliteLock {
             Ok(expect) => expect,
             Err(_) => return Ok(Released::NotHeld),
         };
-        let Some(mut writer) = store.writer.existing(&store.path).await? else {
+        let Some(mut writer) = store.writer.existing(&store.path, &store.clock).await? else {
             return Ok(Released::NotHeld);
         };
         let query: Query<(i64,)> = match how {
             Revoke::Mark => sql!("revoke_mark"),
             Revoke::Now => sql!("revoke_now"),
         };
-        let query = query
-            .bind(key(name))
-            .bind(expect)
-            .bind(store.clock.boot().to_owned())
-            .bind(store.clock.now());
+        let query = query.bind(key(name)).bind(expect).bind(store.clock.boot().to_owned()).bind(store.clock.now());
         let rows = writer.fetch(query).await?;
         store.room.poke(name);
         Ok(if rows.is_empty() { Released::NotHeld } else { Released::Released })
@@ -117,11 +113,7 @@ impl DistributedLock for SqliteLock {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Acquisition, LockError> {
         let line = Line(&self.store);
-        self.store
-            .room
-            .acquire(&line, request)
-            .await
-            .map_err(|e| named(e, "acquire", &request.name))
+        self.store.room.acquire(&line, request).await.map_err(|e| named(e, "acquire", &request.name))
     }
 
     /// A request that is still on its way cannot take effect later: it was either handed to the writing connection's thread, which works
@@ -136,7 +128,7 @@ impl DistributedLock for SqliteLock {
     async fn inspect(&self, name: &LockName) -> Result<Option<Holder>, LockError> {
         let store = &self.store;
         let failed = |e| named(e, "inspect", name);
-        let Some(mut link) = store.watcher.existing(&store.path).await.map_err(failed)? else {
+        let Some(mut link) = store.watcher.existing(&store.path, &store.clock).await.map_err(failed)? else {
             return Ok(None);
         };
         Ok(store.state(&mut link, name).await.map_err(failed)?.into_holder(name))
@@ -146,19 +138,12 @@ impl DistributedLock for SqliteLock {
         self.holders(prefix, page).await.map_err(|e| e.backend(crate::BACKEND).operation("list"))
     }
 
-    async fn revoke(
-        &self,
-        name: &LockName,
-        expect: Option<FencingToken>,
-        how: Revoke,
-    ) -> Result<Released, LockError> {
+    async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
         self.try_revoke(name, expect, how).await.map_err(|e| named(e, "revoke", name))
     }
 
     async fn diagnose(&self) -> Result<Diagnosis, LockError> {
-        diagnose::diagnose(&self.store)
-            .await
-            .map_err(|e| e.backend(crate::BACKEND).operation("diagnose"))
+        diagnose::diagnose(&self.store).await.map_err(|e| e.backend(crate::BACKEND).operation("diagnose"))
     }
 
     async fn close(&self) -> Result<(), LockError> {

@@ -22,15 +22,16 @@ impl BootClock {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl BootClock {
+    /// Whether a start of the machine is told from the next.
+    pub(crate) const NAMES_BOOTS: bool = true;
+
     /// Finds out which boot this is.
     pub(crate) fn new() -> Result<Self, LockError> {
         use lock_core::ErrorKind;
 
         const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
         let boot = std::fs::read_to_string(BOOT_ID).map_err(|e| {
-            LockError::new(ErrorKind::Config, format!("cannot read {BOOT_ID}"))
-                .advice("mount /proc")
-                .source(e)
+            LockError::new(ErrorKind::Config, format!("cannot read {BOOT_ID}")).advice("mount /proc").source(e)
         })?;
         // A kernel without time namespaces has no such file, and no offset.
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -60,6 +61,9 @@ fn boot_offset(offsets: &str) -> i64 {
 // and a step of it can end a lease early or late, as `docs/sqlite.md` says.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 impl BootClock {
+    /// Whether a start of the machine is told from the next.
+    pub(crate) const NAMES_BOOTS: bool = false;
+
     /// The one boot there is.
     pub(crate) fn new() -> Result<Self, LockError> {
         Ok(Self { boot: "utc".into(), offset: 0 })
@@ -83,10 +87,7 @@ mod tests {
 
     #[test]
     fn the_offset_of_a_time_namespace_is_found() {
-        assert_eq!(
-            boot_offset("monotonic           7         0\nboottime          -5 250000000\n"),
-            -4_750_000
-        );
+        assert_eq!(boot_offset("monotonic           7         0\nboottime          -5 250000000\n"), -4_750_000);
         assert_eq!(boot_offset(""), 0);
     }
 

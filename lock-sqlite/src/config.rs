@@ -27,10 +27,7 @@ impl SqliteConfig {
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self, LockError> {
         let path = path.as_ref();
         if path.as_os_str().is_empty() {
-            return Err(config(
-                "the path of the file is empty",
-                "give sqlite:///absolute/path/locks.db",
-            ));
+            return Err(config("the path of the file is empty", "give sqlite:///absolute/path/locks.db"));
         }
         if path.to_str().is_none_or(|text| text.contains('\0')) {
             return Err(config(
@@ -39,9 +36,8 @@ impl SqliteConfig {
             ));
         }
         // Absolute, since the process may change its folder, and since SQLite reads a relative `file:x` as a URI.
-        let path = std::path::absolute(path).map_err(|e| {
-            config(format!("the path {path:?} is relative"), "give an absolute path").source(e)
-        })?;
+        let path = std::path::absolute(path)
+            .map_err(|e| config(format!("the path {path:?} is relative"), "give an absolute path").source(e))?;
         Ok(Self { path })
     }
 
@@ -58,16 +54,9 @@ impl SqliteConfig {
             ));
         }
         if let Some((key, _)) = url.query_pairs().next() {
-            return Err(config(
-                format!("unknown parameter '{key}'"),
-                "the sqlite backend has no parameters",
-            ));
+            return Err(config(format!("unknown parameter '{key}'"), "the sqlite backend has no parameters"));
         }
-        if !url.username().is_empty()
-            || url.password().is_some()
-            || url.port().is_some()
-            || url.fragment().is_some()
-        {
+        if !url.username().is_empty() || url.password().is_some() || url.port().is_some() || url.fragment().is_some() {
             return Err(config(
                 "a sqlite URL has no user, port or fragment",
                 "write sqlite:///path/locks.db, with %23 for '#'",

@@ -7,7 +7,7 @@ use crate::store::{Query, Store, sql};
 
 /// Looks at the file and the settings. Creates the file where it is missing, as every acquire would.
 pub(crate) async fn diagnose(store: &Store) -> Result<Diagnosis, LockError> {
-    let mut link = store.writer.open(&store.path).await?;
+    let mut link = store.writer.open(&store.path, &store.clock).await?;
     let query: Query<(String, String, i64)> = sql!("settings");
     let rows = link.fetch(query).await?;
     let (version, mode, next_token) = rows.into_iter().next().unwrap_or_default();
@@ -17,7 +17,9 @@ pub(crate) async fn diagnose(store: &Store) -> Result<Diagnosis, LockError> {
         mode => it.finding(
             "M1",
             Verdict::Limited,
-            format!("the journal mode is {mode}: locks hold, and each grant waits for the disk; run PRAGMA journal_mode=WAL"),
+            format!(
+                "the journal mode is {mode}: locks hold, and each grant waits for the disk; run PRAGMA journal_mode=WAL"
+            ),
         ),
     };
     it = match file_system(&store.path) {

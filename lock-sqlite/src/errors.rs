@@ -19,12 +19,12 @@ struct Meaning {
 /// A LockError for this file, and whether the connection is to be opened anew.
 pub(crate) fn from_sqlx(error: sqlx::Error, path: &Path) -> (LockError, bool) {
     let meaning = match &error {
-        sqlx::Error::Database(e) => {
-            meaning_of(e.code().and_then(|code| code.parse().ok()).unwrap_or(-1))
-        }
+        sqlx::Error::Database(e) => meaning_of(e.code().and_then(|code| code.parse().ok()).unwrap_or(-1)),
         // The worker thread answers no more.
         sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) => BROKEN_LINK,
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => OTHER_TABLES,
+        sqlx::Error::ColumnDecode { .. } => OTHER_TABLES,
+        // What the check of the file found.
+        sqlx::Error::Decode(_) => DAMAGED,
         _ => DEFECT,
     };
     let error = LockError::new(meaning.kind, format!("{}: {}", path.display(), meaning.detail))
@@ -203,7 +203,7 @@ mod tests {
         for (error, kind, effect, reopen) in [
             (sqlx::Error::WorkerCrashed, ErrorKind::Unavailable, Effect::Unknown, true),
             (sqlx::Error::RowNotFound, ErrorKind::Internal, Effect::Unknown, true),
-            (sqlx::Error::Decode("x".into()), ErrorKind::Foreign, Effect::NotApplied, true),
+            (sqlx::Error::Decode("x".into()), ErrorKind::Unavailable, Effect::Unknown, true),
         ] {
             let (error, again) = from_sqlx(error, path);
             assert_eq!((error.kind(), error.effect(), again), (kind, effect, reopen), "{error}");

@@ -35,9 +35,7 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// would drop the locks that SQLite holds on it for the whole process. Blocks.
 pub(crate) fn prepare(path: &Path) -> Result<(), LockError> {
     match std::fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            create(path).map_err(|e| refused(path, "create", e))?
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => create(path).map_err(|e| refused(path, "create", e))?,
         Err(e) => return Err(refused(path, "look at", e)),
         Ok(file) if file.is_dir() => {
             return Err(config(path, "this is a folder", "name a file in it, such as locks.db"));
@@ -105,18 +103,13 @@ fn check_rights(path: &Path) -> Result<(), LockError> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let folder = path.parent().unwrap_or(Path::new("/"));
     // SQLite keeps its log beside the file, so the folder must be writable too.
-    for (what, access) in
-        [(path, Access::READ_OK | Access::WRITE_OK), (folder, Access::WRITE_OK | Access::EXEC_OK)]
-    {
-        accessat(CWD, what, access, AtFlags::EACCESS)
-            .map_err(|e| refused(what, "write", e.into()))?;
+    for (what, access) in [(path, Access::READ_OK | Access::WRITE_OK), (folder, Access::WRITE_OK | Access::EXEC_OK)] {
+        accessat(CWD, what, access, AtFlags::EACCESS).map_err(|e| refused(what, "write", e.into()))?;
     }
     match file_system(path) {
         Some(FileSystem::Network(name)) => Err(config(
             path,
-            format!(
-                "the file is on a network file system ({name}), where SQLite's locks do not hold"
-            ),
+            format!("the file is on a network file system ({name}), where SQLite's locks do not hold"),
             "name a file on a local disk, or use a server as backend",
         )),
         _ => Ok(()),
@@ -162,13 +155,10 @@ pub(crate) fn file_system(_path: &Path) -> Option<FileSystem> {
 fn refused(path: &Path, verb: &str, error: io::Error) -> LockError {
     let detail = format!("cannot {verb} {}{}", path.display(), owner_of(path));
     let (kind, advice) = match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => (
-            ErrorKind::Denied,
-            "give this user the right to read and write it, or name another file",
-        ),
-        io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
-            (ErrorKind::Config, "check the path")
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::Denied, "give this user the right to read and write it, or name another file")
         }
+        io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => (ErrorKind::Config, "check the path"),
         _ => (ErrorKind::Unavailable, "check the disk and the path"),
     };
     LockError::new(kind, detail)
@@ -178,13 +168,17 @@ fn refused(path: &Path, verb: &str, error: io::Error) -> LockError {
         .source(error)
 }
 
-/// Whose the file is, when it is another user's.
+/// Whose the file is, or the folder where it is missing, when it is another user's.
 #[cfg(unix)]
 fn owner_of(path: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     let me = rustix::process::geteuid().as_raw();
-    match std::fs::metadata(path) {
-        Ok(file) if file.uid() != me => format!(" of user {} as user {me}", file.uid()),
+    let metadata = std::fs::metadata(path).map(|it| (it, "")).or_else(|e| {
+        let folder = path.parent().ok_or(e)?;
+        Ok::<_, io::Error>((std::fs::metadata(folder)?, " in a folder"))
+    });
+    match metadata {
+        Ok((it, place)) if it.uid() != me => format!("{place} of user {} as user {me}", it.uid()),
         _ => String::new(),
     }
 }
@@ -195,7 +189,5 @@ fn owner_of(_path: &Path) -> String {
 }
 
 fn config(path: &Path, detail: impl std::fmt::Display, advice: &str) -> LockError {
-    LockError::new(ErrorKind::Config, format!("{}: {detail}", path.display()))
-        .backend(crate::BACKEND)
-        .advice(advice)
+    LockError::new(ErrorKind::Config, format!("{}: {detail}", path.display())).backend(crate::BACKEND).advice(advice)
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, pending};
 use lock_core::{
-    AcquireRequest, Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner,
-    Released, Renewal,
+    AcquireRequest, Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal,
 };
 
 use crate::store::{Query, Store, Taken, key, micros, sql};
@@ -54,7 +53,7 @@ impl SqliteLease {
 
     async fn try_renew(&mut self) -> Result<Renewal, LockError> {
         let expires = self.expires;
-        let Some(mut writer) = self.store.writer.existing(&self.store.path).await? else {
+        let Some(mut writer) = self.store.writer.existing(&self.store.path, &self.store.clock).await? else {
             return Ok(Renewal::Lost(self.gone(None, expires)));
         };
         let sent = self.clock.now();
@@ -106,9 +105,6 @@ impl Lease for SqliteLease {
     }
 
     async fn release(&mut self) -> Result<Released, LockError> {
-        self.store
-            .release(&self.name, &self.owner)
-            .await
-            .map_err(|e| e.operation("release").name(&self.name))
+        self.store.release(&self.name, &self.owner).await.map_err(|e| e.operation("release").name(&self.name))
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use lock_core::{
-    AcquireRequest, Deadline, Effect, ErrorKind, FencingToken, Holder, HolderState, LockError,
-    LockName, Owner, Released, WaitingRoom,
+    AcquireRequest, Deadline, Effect, ErrorKind, FencingToken, Holder, HolderState, LockError, LockName, Owner,
+    Released, WaitingRoom,
 };
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Connection, FromRow, Sqlite, SqliteConnection};
@@ -70,11 +70,12 @@ pub(crate) type Held<'a> = MappedMutexGuard<'a, Open>;
 
 impl Link {
     /// The connection to the file, which is created where it is missing.
-    pub(crate) async fn open(&self, path: &Path) -> Result<Held<'_>, LockError> {
+    pub(crate) async fn open(&self, path: &Path, clock: &BootClock) -> Result<Held<'_>, LockError> {
         let mut state = self.0.lock().await;
         if state.closed {
-            return Err(LockError::new(ErrorKind::Closed, "the connection to the file was closed")
-                .backend(crate::BACKEND));
+            return Err(
+                LockError::new(ErrorKind::Closed, "the connection to the file was closed").backend(crate::BACKEND)
+            );
         }
         let here = FileId::of(path);
         if state.open.as_ref().is_none_or(|open| open.broken || here != Some(open.file)) {
@@ -82,20 +83,19 @@ impl Link {
                 // Waits for what is still on its way over the old connection, so that nothing of it comes after the new one's requests.
                 let _ = old.conn.close().await;
             }
-            let (conn, file) = schema::open(path).await?;
+            let (conn, file) = schema::open(path, clock).await?;
             state.opened += 1;
             let generation = state.opened;
-            state.open =
-                Some(Open { conn, file, path: path.to_owned(), broken: false, generation });
+            state.open = Some(Open { conn, file, path: path.to_owned(), broken: false, generation });
         }
         MutexGuard::try_map(state, |state| state.open.as_mut())
             .map_err(|_| LockError::new(ErrorKind::Internal, "the connection vanished"))
     }
 
     /// The connection to the file; `None` when there is no file, and so no lease in it.
-    pub(crate) async fn existing(&self, path: &Path) -> Result<Option<Held<'_>>, LockError> {
+    pub(crate) async fn existing(&self, path: &Path, clock: &BootClock) -> Result<Option<Held<'_>>, LockError> {
         match FileId::of(path) {
-            Some(_) => self.open(path).await.map(Some),
+            Some(_) => self.open(path, clock).await.map(Some),
             None => Ok(None),
         }
     }
@@ -129,7 +129,7 @@ impl Store {
     /// # Errors
     /// Those of the way to the file.
     pub(crate) async fn take(&self, request: &AcquireRequest) -> Result<Option<Taken>, LockError> {
-        let mut writer = self.writer.open(&self.path).await?;
+        let mut writer = self.writer.open(&self.path, &self.clock).await?;
         let sent = request.clock.now();
         let now = self.clock.now();
         let expires = now.saturating_add(micros(request.ttl.get()));
@@ -152,26 +152,17 @@ impl Store {
         }
         if self.clock.now() >= expires {
             // It lay on the way for longer than it was to live. The retry meets it as its own, or as expired.
-            return Err(LockError::new(
-                ErrorKind::Unavailable,
-                "the grant came after its time to live",
-            )
-            .with_effect(Effect::Unknown)
-            .advice("take a longer TTL, or look for what slows the disk"));
+            return Err(LockError::new(ErrorKind::Unavailable, "the grant came after its time to live")
+                .with_effect(Effect::Unknown)
+                .advice("take a longer TTL, or look for what slows the disk"));
         }
         Ok(Some(Taken { token: *token, sent, expires }))
     }
 
     /// The live lease of the name and the live place of the next one.
-    pub(crate) async fn state(
-        &self,
-        open: &mut Open,
-        name: &LockName,
-    ) -> Result<NameState, LockError> {
+    pub(crate) async fn state(&self, open: &mut Open, name: &LockName) -> Result<NameState, LockError> {
         let query: Query<StateRow> = sql!("state");
-        let rows = open
-            .fetch(query.bind(key(name)).bind(self.clock.boot().to_owned()).bind(self.clock.now()))
-            .await?;
+        let rows = open.fetch(query.bind(key(name)).bind(self.clock.boot().to_owned()).bind(self.clock.now())).await?;
         let Some((owner, token, remaining, label, since, next_owner, next_since, next_remaining)) =
             rows.into_iter().next()
         else {
@@ -185,21 +176,15 @@ impl Store {
                 _ => None,
             },
             next: match (next_owner, next_since, next_remaining) {
-                (Some(owner), Some(since), Some(remaining)) => {
-                    Some(NextRow { owner, since, remaining })
-                }
+                (Some(owner), Some(since), Some(remaining)) => Some(NextRow { owner, since, remaining }),
                 _ => None,
             },
         })
     }
 
     /// Takes the request's place as the next one, if no live one has waited longer.
-    pub(crate) async fn line_up(
-        &self,
-        request: &AcquireRequest,
-        since: i64,
-    ) -> Result<(), LockError> {
-        let mut writer = self.writer.open(&self.path).await?;
+    pub(crate) async fn line_up(&self, request: &AcquireRequest, since: i64) -> Result<(), LockError> {
+        let mut writer = self.writer.open(&self.path, &self.clock).await?;
         let query: Query<()> = sql!("line_up");
         let query = query
             .bind(key(&request.name))
@@ -213,26 +198,19 @@ impl Store {
 
     /// Removes the owner's place as the next one.
     pub(crate) async fn leave(&self, name: &LockName, owner: &Owner) -> Result<(), LockError> {
-        let Some(mut writer) = self.writer.existing(&self.path).await? else { return Ok(()) };
+        let Some(mut writer) = self.writer.existing(&self.path, &self.clock).await? else { return Ok(()) };
         let query: Query<()> = sql!("leave");
         writer.fetch(query.bind(key(name)).bind(owner.to_string())).await.map(drop)
     }
 
     /// Removes the owner's entry and tells this process's waiters.
-    pub(crate) async fn release(
-        &self,
-        name: &LockName,
-        owner: &Owner,
-    ) -> Result<Released, LockError> {
-        let Some(mut writer) = self.writer.existing(&self.path).await? else {
+    pub(crate) async fn release(&self, name: &LockName, owner: &Owner) -> Result<Released, LockError> {
+        let Some(mut writer) = self.writer.existing(&self.path, &self.clock).await? else {
             return Ok(Released::NotHeld);
         };
         let query: Query<(bool,)> = sql!("release");
-        let query = query
-            .bind(key(name))
-            .bind(owner.to_string())
-            .bind(self.clock.boot().to_owned())
-            .bind(self.clock.now());
+        let query =
+            query.bind(key(name)).bind(owner.to_string()).bind(self.clock.boot().to_owned()).bind(self.clock.now());
         let rows = writer.fetch(query).await?;
         self.room.poke(name);
         Ok(if rows == [(true,)] { Released::Released } else { Released::NotHeld })
@@ -257,16 +235,8 @@ pub(crate) struct Taken {
     pub(crate) expires: i64,
 }
 
-type StateRow = (
-    Option<String>,
-    Option<i64>,
-    Option<i64>,
-    Option<String>,
-    Option<i64>,
-    Option<String>,
-    Option<i64>,
-    Option<i64>,
-);
+type StateRow =
+    (Option<String>, Option<i64>, Option<i64>, Option<String>, Option<i64>, Option<String>, Option<i64>, Option<i64>);
 
 /// What the file says about one name.
 pub(crate) struct NameState {

@@ -10,11 +10,8 @@ use crate::lease::SqliteLease;
 use crate::store::{PLACE_KEPT, Query, Store, micros, span, sql};
 
 /// A look costs about 30 µs of processor time.
-pub(crate) const PACE: Pace = Pace {
-    least: Duration::from_millis(2),
-    most: Duration::from_millis(20),
-    beat: Duration::from_millis(250),
-};
+pub(crate) const PACE: Pace =
+    Pace { least: Duration::from_millis(2), most: Duration::from_millis(20), beat: Duration::from_millis(250) };
 
 /// The [`Contender`] of one request.
 ///
@@ -25,26 +22,18 @@ pub(crate) struct Line<'a>(pub(crate) &'a Arc<Store>);
 
 #[async_trait]
 impl Contender for Line<'_> {
-    async fn attempt(
-        &self,
-        request: &AcquireRequest,
-        waited: Duration,
-    ) -> Result<Attempt, LockError> {
+    async fn attempt(&self, request: &AcquireRequest, waited: Duration) -> Result<Attempt, LockError> {
         let store = self.0;
         // The first try hopes for a free name; later ones read before they write, to leave the writing to the one whose turn it is.
         if waited.is_zero()
             && let Some(taken) = store.take(request).await?
         {
-            return Ok(Attempt::Granted(Box::new(SqliteLease::new(
-                store.clone(),
-                request,
-                &taken,
-            ))));
+            return Ok(Attempt::Granted(Box::new(SqliteLease::new(store.clone(), request, &taken))));
         }
         let waits = request.wait != lock_core::Wait::Never;
         let owner = request.owner.to_string();
         let link = if waits { &store.watcher } else { &store.writer };
-        let state = store.state(&mut *link.open(&store.path).await?, &request.name).await?;
+        let state = store.state(&mut *link.open(&store.path, &store.clock).await?, &request.name).await?;
 
         let own_place = state.next.as_ref().is_some_and(|next| next.owner == owner);
         let own_lease = state.lease.as_ref().is_some_and(|lease| lease.owner == owner);
@@ -53,11 +42,7 @@ impl Contender for Line<'_> {
             && waits
             && let Some(taken) = store.take(request).await?
         {
-            return Ok(Attempt::Granted(Box::new(SqliteLease::new(
-                store.clone(),
-                request,
-                &taken,
-            ))));
+            return Ok(Attempt::Granted(Box::new(SqliteLease::new(store.clone(), request, &taken))));
         }
         let since = store.clock.now().saturating_sub(micros(waited));
         let may_stand = match &state.next {
@@ -74,7 +59,7 @@ impl Contender for Line<'_> {
     }
 
     async fn look(&self) -> Result<u64, LockError> {
-        let mut watcher = self.0.watcher.open(&self.0.path).await?;
+        let mut watcher = self.0.watcher.open(&self.0.path, &self.0.clock).await?;
         let query: Query<(i64,)> = sql!("data_version");
         let rows = watcher.fetch(query).await?;
         // The version counts within one connection.

@@ -1,13 +1,12 @@
 //! The life of a lease in one process.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
 
 use std::time::Duration;
 
 use common::{Bench, acquire, request};
-use lock_core::{
-    Acquisition, DistributedLock, HolderState, LostReason, Page, Released, Renewal, Revoke,
-};
+use lock_core::{Acquisition, DistributedLock, HolderState, LostReason, Page, Released, Renewal, Revoke};
 
 #[tokio::test]
 async fn a_lease_is_taken_renewed_and_released() {
@@ -44,13 +43,8 @@ async fn the_loser_learns_why() {
     let mut revoked = acquire(&bench.lock, &request("revoked")).await.unwrap();
     let mut removed = acquire(&bench.lock, &request("removed")).await.unwrap();
     let token = revoked.fencing_token();
-    let revoke = async |name: &str, token, how| {
-        bench.lock.revoke(&request(name).name, token, how).await.unwrap()
-    };
-    assert_eq!(
-        revoke("revoked", Some(lock_core::FencingToken::new(1)), Revoke::Mark).await,
-        Released::NotHeld
-    );
+    let revoke = async |name: &str, token, how| bench.lock.revoke(&request(name).name, token, how).await.unwrap();
+    assert_eq!(revoke("revoked", Some(lock_core::FencingToken::new(1)), Revoke::Mark).await, Released::NotHeld);
     assert_eq!(revoke("revoked", Some(token), Revoke::Mark).await, Released::Released);
     assert_eq!(revoke("removed", None, Revoke::Now).await, Released::Released);
     assert_eq!(revoke("free", None, Revoke::Now).await, Released::NotHeld);
@@ -115,10 +109,7 @@ async fn odd_names_are_different_names() {
     }
     assert_eq!(listed.iter().map(|name| name.as_str()).collect::<Vec<_>>(), sorted);
     let found = async |prefix: &str| bench.lock.list(prefix, Page::first(100)).await.unwrap().len();
-    assert_eq!(
-        (found("%").await, found("_").await, found("a").await, found("\u{10FFFF}").await),
-        (1, 1, 4, 1)
-    );
+    assert_eq!((found("%").await, found("_").await, found("a").await, found("\u{10FFFF}").await), (1, 1, 4, 1));
 }
 
 #[tokio::test]

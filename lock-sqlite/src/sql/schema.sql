@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS next (
     until   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The greatest token given for any name, and in which boot. The first grant of a boot takes at least the wall clock's microseconds.
+-- The greatest token given for any name, and the boot that last made sure of it.
 CREATE TABLE IF NOT EXISTS counter (
     id      INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     token   INTEGER NOT NULL,

@@ -1,7 +1,7 @@
 -- ?1 name, ?2 owner, ?3 boot, ?4 now, ?5 TTL, ?6 label, ?7 UTC. Answers the token if the name is this owner's now, and nothing otherwise.
 INSERT INTO locks (name, owner, token, boot, expires, label, since)
 SELECT ?1, ?2,
-       coalesce((SELECT CASE WHEN boot = ?3 THEN token + 1 ELSE max(token + 1, ?7) END FROM counter), ?7),
+       coalesce((SELECT token + 1 FROM counter), ?7),
        ?3, ?4 + ?5, ?6, ?7
 WHERE NOT EXISTS (SELECT 1 FROM next WHERE name = ?1 AND owner <> ?2 AND boot = ?3 AND until > ?4)
    OR EXISTS (SELECT 1 FROM locks WHERE name = ?1 AND owner = ?2 AND boot = ?3 AND expires > ?4)
