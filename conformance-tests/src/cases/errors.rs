@@ -1,0 +1,206 @@
+//! E: kinds of errors, passing troubles, and secrets.
+
+use std::error::Error;
+use std::time::Duration;
+
+use lock_core::{Effect, ErrorKind, LockError, LockManager, Released, Revoke};
+use tokio::time::sleep;
+
+use crate::bench::{give_back, ms};
+use crate::case::cases;
+use crate::{Bench, Outcome, ensure};
+
+cases! { "errors":
+    contention_is_no_error: [E1];
+    a_time_out_says_what_and_who: [E1];
+    bad_names_and_ttls_have_kinds_of_their_own: [E1];
+    a_closed_manager_says_so: [E1];
+    a_lost_guard_says_so: [E1 L1];
+    without_a_server_nothing_looks_like_contention: [E1 E2] needs [Network];
+    cut_connections_are_absorbed: [E2] needs [Network];
+    a_trickling_line_works: [E2] needs [Network];
+    a_restarted_server_needs_no_new_client: [E2] needs [Server];
+    secrets_are_never_shown: [E3] needs [Network];
+    diagnosing_answers: [E1];
+}
+
+async fn contention_is_no_error(b: &Bench) -> Outcome {
+    let (one, two, name) = (b.client().await?, b.client().await?, b.name());
+    let lease = one.take(&name, b.ttl(20_000)).await?;
+    for _ in 0..100 {
+        ensure!(two.try_take(&name, b.ttl(20_000)).await?.is_none(), "a held name was granted");
+    }
+    let waited = two.ask(&two.waiting_request(&name, b.ttl(20_000), ms(200))?).await?;
+    ensure!(waited.is_none(), "a held name was granted");
+    give_back(lease).await
+}
+
+async fn a_time_out_says_what_and_who(b: &Bench) -> Outcome {
+    let (locks, name) = (b.manager().await?, b.name());
+    let guard = locks.lock(name.as_str()).ttl(b.ttl(20_000)).acquire().await?;
+    let error = locks.lock(name.as_str()).ttl(b.ttl(20_000)).wait(ms(200)).acquire().await.err();
+    let error = error.ok_or("a held name was granted")?;
+    ensure!(error.kind() == ErrorKind::Timeout && error.is_retryable(), "the limit answered {error:?}");
+    ensure!(error.effect() == Effect::NotApplied, "a time-out left the effect {:?}", error.effect());
+    let (text, backend) = (error.to_string(), b.capabilities().backend);
+    ensure!(text.contains(name.as_str()) && text.contains(backend), "the text names no lock or backend: {text}");
+    ensure!(!text.contains('\n'), "the text has several lines: {text}");
+    guard.release().await?;
+    Ok(())
+}
+
+async fn bad_names_and_ttls_have_kinds_of_their_own(b: &Bench) -> Outcome {
+    let (locks, client, name) = (b.manager().await?, b.client().await?, b.name());
+    let kind = locks.lock("").try_acquire().await.err().map(|e| e.kind());
+    ensure!(kind == Some(ErrorKind::InvalidName), "an empty name answered {kind:?}");
+    let error = locks.lock(name.as_str()).ttl(Duration::ZERO).try_acquire().await.err().ok_or("no TTL was granted")?;
+    ensure!(error.kind() == ErrorKind::InvalidTtl && !error.is_retryable(), "no TTL answered {error:?}");
+    ensure!(error.effect() == Effect::NotApplied, "a refused TTL left the effect {:?}", error.effect());
+    // A free name at revoke is an answer and no error.
+    let answer = client.revoke(&name, None, Revoke::Mark).await?;
+    ensure!(answer == Released::NotHeld, "revoking a free name answered {answer:?}");
+    Ok(())
+}
+
+async fn a_closed_manager_says_so(b: &Bench) -> Outcome {
+    let (locks, name) = (b.manager().await?, b.name());
+    locks.close().await?;
+    let kind = locks.lock(name.as_str()).ttl(b.ttl(5_000)).acquire().await.err().map(|e| e.kind());
+    ensure!(kind == Some(ErrorKind::Closed), "a closed manager answered {kind:?}");
+    let kind = locks.inspect(name.as_str()).await.err().map(|e| e.kind());
+    ensure!(kind == Some(ErrorKind::Closed), "a closed manager's inspect answered {kind:?}");
+    locks.close().await?;
+    Ok(())
+}
+
+async fn a_lost_guard_says_so(b: &Bench) -> Outcome {
+    let (locks, name) = (b.manager().await?, b.name());
+    let guard = locks.lock(name.as_str()).ttl(b.ttl(20_000)).auto_renew(false).acquire().await?;
+    b.remove(&name).await?;
+    let error = guard.renew().await.err().ok_or("the renewal of a removed entry was confirmed")?;
+    ensure!(error.kind() == ErrorKind::Lost && !error.is_retryable(), "renewing a removed entry answered {error:?}");
+    ensure!(error.lost_reason().is_some(), "the error gives no reason: {error}");
+    let answer = guard.release().await?;
+    ensure!(answer == Released::NotHeld, "releasing a lost guard answered {answer:?}");
+    Ok(())
+}
+
+async fn without_a_server_nothing_looks_like_contention(b: &Bench) -> Outcome {
+    let proxy = b.proxy().await?;
+    let (locks, name) = (b.manager_via(&proxy).await?, b.name());
+    let guard = locks.lock(name.as_str()).ttl(b.ttl(30_000)).acquire().await?;
+    proxy.refuse(true);
+    proxy.cut();
+    for request in 0..2 {
+        let error = match request {
+            0 => locks.lock(name.as_str()).ttl(b.ttl(30_000)).try_acquire().await.err(),
+            _ => locks.lock(name.as_str()).ttl(b.ttl(30_000)).wait(ms(300)).acquire().await.err(),
+        };
+        let error = error.ok_or("a server that is gone looks like contention, or like a grant")?;
+        ensure!(error.kind() == ErrorKind::Unavailable && error.is_retryable(), "a server that is gone: {error:?}");
+    }
+    let kind = locks.inspect(name.as_str()).await.err().map(|e| e.kind());
+    ensure!(kind == Some(ErrorKind::Unavailable), "inspecting without a server answered {kind:?}");
+    let kind = guard.renew().await.err().map(|e| e.kind());
+    ensure!(kind == Some(ErrorKind::Unavailable), "renewing without a server answered {kind:?}");
+    ensure!(guard.is_held(), "an outage shorter than the TTL is a loss");
+    proxy.refuse(false);
+    guard.release().await?;
+    ensure!(b.is_free_within(&name, ms(5_000)).await, "the release did not reach the server");
+    Ok(())
+}
+
+async fn cut_connections_are_absorbed(b: &Bench) -> Outcome {
+    let proxy = b.proxy().await?;
+    let locks = b.manager_via(&proxy).await?;
+    for _ in 0..15 {
+        let name = b.name();
+        proxy.cut();
+        let guard = locks.lock(name.as_str()).ttl(b.ttl(20_000)).wait(ms(3_000)).acquire().await?;
+        proxy.cut();
+        guard.renew().await.or_else(|e| if e.kind() == ErrorKind::Unavailable { Ok(()) } else { Err(e) })?;
+        ensure!(guard.is_held(), "a cut connection is a loss: {:?}", guard.lost_reason());
+        proxy.cut();
+        drop(guard.release().await);
+        ensure!(b.is_free_within(&name, ms(3_000)).await, "a cut connection cost the release");
+    }
+    Ok(())
+}
+
+async fn a_trickling_line_works(b: &Bench) -> Outcome {
+    let proxy = b.proxy().await?;
+    let (locks, name) = (b.manager_via(&proxy).await?, b.name());
+    proxy.trickle(true);
+    let guard = locks.lock(name.as_str()).ttl(b.ttl(6_000)).wait(ms(5_000)).acquire().await?;
+    for _ in 0..3 {
+        sleep(ms(100)).await;
+        guard.renew().await?;
+    }
+    ensure!(guard.release().await? == Released::Released, "a slow line cost the lock");
+    Ok(())
+}
+
+async fn a_restarted_server_needs_no_new_client(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let locks = own.manager().await?;
+    for _ in 0..2 {
+        let name = own.name();
+        let guard = locks.lock(name.as_str()).ttl(own.ttl(5_000)).wait(ms(5_000)).acquire().await?;
+        guard.release().await?;
+        own.server()?.restart().await?;
+    }
+    let name = own.name();
+    let guard = locks.lock(name.as_str()).ttl(own.ttl(5_000)).wait(ms(5_000)).acquire().await?;
+    guard.release().await?;
+    own.finish().await
+}
+
+async fn secrets_are_never_shown(b: &Bench) -> Outcome {
+    const SECRET: &str = "hunter2-s3cr3t";
+    let proxy = b.proxy().await?;
+    let with_secret = b.url_via(&proxy)?.replacen("://", &format!("://someone:{SECRET}@"), 1);
+    let mut shown = Vec::new();
+    let mut note = |error: LockError| {
+        shown.push(format!("{error} {error:?} {error:#?}"));
+        let mut cause = Error::source(&error);
+        while let Some(error) = cause {
+            shown.push(format!("{error} {error:?}"));
+            cause = error.source();
+        }
+    };
+    // A server that refuses the password, one that resets, one that is silent, and a URL with a mistake.
+    for disturb in 0..3 {
+        proxy.refuse(disturb == 1);
+        proxy.black_hole(disturb == 2);
+        let settings = LockManager::builder().connect_timeout(ms(1_000)).operation_timeout(ms(500));
+        let (harness, url) = (std::sync::Arc::clone(b.harness()), with_secret.clone());
+        match settings.connect(async move { harness.connect(&url).await }).await {
+            Ok(locks) => {
+                if let Err(error) = locks.lock(b.name().as_str()).ttl(b.ttl(5_000)).wait(ms(500)).acquire().await {
+                    note(error);
+                }
+            }
+            Err(error) => note(error),
+        }
+    }
+    for url in [format!("{with_secret}?nonsense=1"), with_secret.replacen("127.0.0.1", "127.0.0.1:x", 1)] {
+        if let Err(error) = b.harness().connect(&url).await {
+            note(error);
+        }
+    }
+    shown.push(format!("{:?} {:?}", b.client().await?, b.manager().await?));
+    ensure!(shown.len() > 1, "no error was seen");
+    let leak = shown.iter().find(|text| text.contains(SECRET));
+    ensure!(leak.is_none(), "the secret is shown: {leak:?}");
+    Ok(())
+}
+
+async fn diagnosing_answers(b: &Bench) -> Outcome {
+    let diagnosis = b.manager().await?.diagnose().await?;
+    ensure!(!diagnosis.server.is_empty(), "the diagnosis names no server");
+    for finding in &diagnosis.findings {
+        let known = crate::rules::RULES.iter().any(|rule| rule.id == finding.rule);
+        ensure!(known, "a finding cites the unknown rule {}", finding.rule);
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! What a backend brings so that the suite can run against it.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{DistributedLock, LockError, LockName};
+
+use crate::Stop;
+
+/// A backend under test: how to start an instance of it, and how to reach one.
+///
+/// It is cheap to build and starts nothing by itself: the test binary builds it again in each child process.
+#[async_trait]
+pub trait Harness: Debug + Send + Sync + 'static {
+    /// The backend's name, as the report shows it.
+    fn name(&self) -> &str;
+
+    /// Why this harness cannot offer what some cases need; `None` where it can. The reason stands in the report.
+    ///
+    /// What the backend's declared [`Reach`](lock_core::Reach) makes possible must be offered, unless the harness is [partial](Self::is_partial).
+    fn lacks(&self, need: Need) -> Option<&'static str>;
+
+    /// Whether the instance belongs to somebody else, so that a run cannot prove all: it must not be stopped or wiped.
+    fn is_partial(&self) -> bool {
+        false
+    }
+
+    /// Starts an instance that shares nothing with any other.
+    async fn start(&self) -> Result<Arc<dyn Instance>, Stop>;
+
+    /// A fresh client of the instance at `url`, sharing nothing with other clients, as another process would have it.
+    ///
+    /// # Errors
+    /// What the backend's own connecting says.
+    async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError>;
+}
+
+/// A running backend, and the suite's own way into its store, past the backend's code. It ends when it is dropped.
+#[async_trait]
+pub trait Instance: Debug + Send + Sync + 'static {
+    /// Where clients reach it.
+    fn url(&self) -> String;
+
+    /// What stands under a name in the store; `None` when the name is free or its time has run out.
+    async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop>;
+
+    /// Removes the entry by hand, as an operator would, past the library.
+    async fn remove(&self, name: &LockName) -> Result<(), Stop>;
+
+    /// Puts an entry of another owner, which lives for `ttl`, in the place of whatever stands there. The owner's text is what
+    /// [`peek`](Self::peek) will show.
+    async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop>;
+
+    /// Everything in the store that bears the name, but for an idle fencing counter that vanishes by itself, or is bounded.
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop>;
+
+    /// Where its server listens ([`Need::Network`]).
+    fn address(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// The URL that leads to this instance through a proxy at `address` ([`Need::Network`]).
+    fn url_via(&self, _address: SocketAddr) -> Option<String> {
+        None
+    }
+
+    /// Control over its server ([`Need::Server`]).
+    fn server(&self) -> Option<&dyn Server> {
+        None
+    }
+
+    /// Forgets all data, as a server does that lost its disk ([`Need::Wipe`]). No client is connected meanwhile.
+    async fn wipe(&self) -> Result<(), Stop> {
+        Err("this instance cannot be wiped".into())
+    }
+}
+
+/// Control over the process of a server.
+#[async_trait]
+pub trait Server: Send + Sync {
+    /// Freezes it (SIGSTOP): connections stay, answers stop.
+    fn stop(&self) -> Result<(), Stop>;
+
+    /// Lets it go on (SIGCONT).
+    fn resume(&self) -> Result<(), Stop>;
+
+    /// Ends it at once (SIGKILL).
+    fn kill(&self) -> Result<(), Stop>;
+
+    /// Starts it again on the same address, with what data it keeps, and waits until it answers. Ends it first where it runs.
+    async fn restart(&self) -> Result<(), Stop>;
+}
+
+/// What stands under a name in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The owner's text as stored.
+    pub owner: String,
+    /// How long it still lives; `None` when it has no time to live.
+    pub remaining: Option<Duration>,
+}
+
+/// What a case needs of a harness beyond clients and a look into the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Need {
+    /// The backend is reached over TCP, so that a proxy can stand between.
+    Network,
+    /// A server that can be stopped, killed and restarted.
+    Server,
+    /// The data can be lost.
+    Wipe,
+    /// Other processes can contend.
+    Processes,
+}
+
+impl Need {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Network, Self::Server, Self::Wipe, Self::Processes];
+}

@@ -1,0 +1,266 @@
+//! A TCP proxy that misbehaves on demand.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Forwards connections to a server, and disturbs them as its rules say. Each change holds for open connections and new ones.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    rules: watch::Sender<Rules>,
+    traffic: Arc<Traffic>,
+    listener: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Traffic {
+    requests: AtomicU64,
+    accepted: AtomicU64,
+}
+
+/// How the proxy disturbs its connections at present.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rules {
+    refuse: bool,
+    request: Way,
+    reply: Way,
+    /// Connections that were opened in an earlier epoch are reset.
+    epoch: u64,
+    /// Connections whose next reply is swallowed, and which are reset then.
+    cut_at_reply: bool,
+}
+
+/// How one direction is disturbed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    delay: Duration,
+    hold: bool,
+    /// Connections with a lower number are held back as well.
+    hold_below: u64,
+    trickle: bool,
+}
+
+impl Way {
+    fn holds(self, connection: u64) -> bool {
+        self.hold || connection < self.hold_below
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy on a free port of the loopback interface.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub async fn start(server: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let (rules, _) = watch::channel(Rules::default());
+        let traffic = Arc::new(Traffic::default());
+        let listener = tokio::spawn(accept(listener, server, rules.clone(), Arc::clone(&traffic)));
+        Ok(Self { address, rules, traffic, listener })
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many pieces of requests it has read so far: about one for each request.
+    pub fn requests(&self) -> u64 {
+        self.traffic.requests.load(Ordering::Relaxed)
+    }
+
+    /// How many connections it has accepted so far.
+    pub fn accepted(&self) -> u64 {
+        self.traffic.accepted.load(Ordering::Relaxed)
+    }
+
+    /// How many connections are open now.
+    pub fn open(&self) -> usize {
+        // Each connection holds one share, and so do the proxy and the task that accepts.
+        Arc::strong_count(&self.traffic) - 2
+    }
+
+    /// Resets all open connections.
+    pub fn cut(&self) {
+        self.rules.send_modify(|rules| rules.epoch += 1);
+    }
+
+    /// Resets new connections right after they were accepted, or accepts them again.
+    pub fn refuse(&self, refuse: bool) {
+        self.rules.send_modify(|rules| rules.refuse = refuse);
+    }
+
+    /// Delays each piece of a request by so much.
+    pub fn delay_requests(&self, delay: Duration) {
+        self.rules.send_modify(|rules| rules.request.delay = delay);
+    }
+
+    /// Delays each piece of a reply by so much.
+    pub fn delay_replies(&self, delay: Duration) {
+        self.rules.send_modify(|rules| rules.reply.delay = delay);
+    }
+
+    /// Keeps requests back, or delivers all that were kept, even those of clients that are gone.
+    pub fn hold_requests(&self, hold: bool) {
+        self.rules.send_modify(|rules| (rules.request.hold, rules.request.hold_below) = (hold, 0));
+    }
+
+    /// Keeps requests of the connections that are open now back, until [`hold_requests(false)`](Self::hold_requests); new ones work.
+    pub fn hold_requests_of_open(&self) {
+        let next = self.accepted();
+        self.rules.send_modify(|rules| rules.request.hold_below = next);
+    }
+
+    /// Forwards nothing any more on the connections that are open now, and resets nothing; new ones work.
+    pub fn forget_open(&self) {
+        let next = self.accepted();
+        self.rules.send_modify(|rules| (rules.request.hold_below, rules.reply.hold_below) = (next, next));
+    }
+
+    /// Keeps replies back, or delivers them.
+    pub fn hold_replies(&self, hold: bool) {
+        self.rules.send_modify(|rules| rules.reply.hold = hold);
+    }
+
+    /// Forwards nothing in either direction and resets nothing, as a cut cable does, or goes on.
+    pub fn black_hole(&self, dark: bool) {
+        self.rules.send_modify(|rules| (rules.request.hold, rules.reply.hold) = (dark, dark));
+    }
+
+    /// Forwards replies byte by byte, a millisecond apart.
+    pub fn trickle(&self, slow: bool) {
+        self.rules.send_modify(|rules| rules.reply.trickle = slow);
+    }
+
+    /// On each connection the next request goes through, its reply is swallowed and the connection reset; until switched off.
+    pub fn cut_after_request(&self, on: bool) {
+        self.rules.send_modify(|rules| rules.cut_at_reply = on);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut();
+        self.listener.abort();
+    }
+}
+
+/// Carries connections until the proxy is dropped.
+async fn accept(listener: TcpListener, server: SocketAddr, rules: watch::Sender<Rules>, traffic: Arc<Traffic>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else { continue };
+        if rules.borrow().refuse {
+            reset(&client);
+            continue;
+        }
+        let number = traffic.accepted.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(forward(number, client, server, rules.subscribe(), Arc::clone(&traffic)));
+    }
+}
+
+/// A connection ends by a reset.
+struct Cut;
+
+/// Carries one connection until both sides have ended it, or it is cut.
+async fn forward(
+    number: u64,
+    mut client: TcpStream,
+    server: SocketAddr,
+    rules: watch::Receiver<Rules>,
+    traffic: Arc<Traffic>,
+) {
+    let Ok(mut server) = TcpStream::connect(server).await else { return reset(&client) };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let epoch = rules.borrow().epoch;
+    let mut epochs = rules.clone();
+    let cut = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let up = Pipe { number, rules: rules.clone(), traffic: Some(traffic) }.carry(from_client, to_server);
+        let down = Pipe { number, rules, traffic: None }.carry(from_server, to_client);
+        tokio::select! {
+            ended = async { tokio::try_join!(up, down) } => ended.is_err(),
+            _ = epochs.wait_for(|rules| rules.epoch != epoch) => true,
+        }
+    };
+    if cut {
+        reset(&client);
+        reset(&server);
+    }
+}
+
+/// One direction of a connection.
+struct Pipe {
+    /// The connection's.
+    number: u64,
+    rules: watch::Receiver<Rules>,
+    /// Where requests are counted; `None` for replies.
+    traffic: Option<Arc<Traffic>>,
+}
+
+impl Pipe {
+    /// Reading goes on while writing is held back, so that a request outlives its client.
+    async fn carry(self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> Result<(), Cut> {
+        let Self { number, mut rules, traffic } = self;
+        let is_reply = traffic.is_none();
+        let way = |rules: &Rules| if is_reply { rules.reply } else { rules.request };
+        let (pieces, mut queue) = mpsc::channel::<(Instant, Vec<u8>)>(4096);
+        let read = async move {
+            let mut buffer = vec![0; 16 * 1024];
+            while let Ok(n @ 1..) = from.read(&mut buffer).await {
+                if let Some(traffic) = &traffic {
+                    traffic.requests.fetch_add(1, Ordering::Relaxed);
+                }
+                if pieces.send((Instant::now(), buffer[..n].to_vec())).await.is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let write = async move {
+            while let Some((read_at, piece)) = queue.recv().await {
+                let delay = way(&rules.borrow()).delay;
+                sleep_until(read_at + delay).await;
+                rules.wait_for(|rules| !way(rules).holds(number)).await.map_err(drop).map_err(|()| Cut)?;
+                let now = *rules.borrow();
+                if is_reply && now.cut_at_reply {
+                    return Err(Cut);
+                }
+                match way(&now).trickle {
+                    false => to.write_all(&piece).await,
+                    true => slowly(&mut to, &piece).await,
+                }
+                .map_err(|_| Cut)?;
+            }
+            rules.wait_for(|rules| !way(rules).holds(number)).await.map_err(drop).map_err(|()| Cut)?;
+            let _ = to.shutdown().await;
+            Ok(())
+        };
+        tokio::try_join!(read, write).map(|((), ())| ())
+    }
+}
+
+async fn slowly(to: &mut WriteHalf<'_>, piece: &[u8]) -> io::Result<()> {
+    for byte in piece.chunks(1) {
+        to.write_all(byte).await?;
+        sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+/// Makes the close of a connection a reset.
+fn reset(stream: &TcpStream) {
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}

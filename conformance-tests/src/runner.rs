@@ -1,0 +1,149 @@
+//! Runs the cases against one harness.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use tokio::sync::OnceCell;
+
+use crate::case::{self, Case};
+use crate::report::{Report, Verdict};
+use crate::{Bench, Harness, Instance, Need, Outcome, Stop, child};
+use lock_core::Reach;
+
+/// No case takes longer.
+const CASE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs the suite against a backend, with the command line of `cargo test`, and answers the exit code of the test binary.
+///
+/// The binary runs itself again for cases that need another process; such a child is served in here as well.
+pub fn run(harness: impl Harness) -> ExitCode {
+    let harness: Arc<dyn Harness> = Arc::new(harness);
+    let mut arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_some_and(|first| first == child::FLAG) {
+        return child::serve(harness);
+    }
+    let report = report_path(&mut arguments);
+    let suite = Arc::new(Suite { harness, shared: OnceCell::new(), verdicts: Mutex::default() });
+    let mut trials = vec![Trial::test("harness::offers_what_its_reach_allows", {
+        let suite = Arc::clone(&suite);
+        move || block_on(suite.offers_enough())?.map_err(to_failed)
+    })];
+    trials.extend(case::all().map(|case| {
+        let suite = Arc::clone(&suite);
+        Trial::ignorable_test(case.full_name(), move || suite.prove(case))
+    }));
+    let conclusion = libtest_mimic::run(&Arguments::from_iter(arguments), trials);
+
+    let verdicts = std::mem::take(&mut *suite.verdicts.lock().unwrap_or_else(PoisonError::into_inner));
+    if !verdicts.is_empty() {
+        let table = Report::new(suite.harness.name(), &verdicts);
+        println!("{}", table.to_markdown());
+        if let Some(path) = report
+            && let Err(e) = table.merge_into(&path)
+        {
+            eprintln!("cannot write the report {}: {e}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    // The shared instance must end before the process does; nothing drops statics.
+    drop(suite);
+    conclusion.exit_code()
+}
+
+/// Runs one case on an instance of its own, as the hunt for mutants does.
+pub fn run_case(harness: Arc<dyn Harness>, case: &'static Case) -> Outcome {
+    block_on(async move {
+        let instance = harness.start().await?;
+        prove_on(harness, instance, case).await
+    })
+    .unwrap_or_else(|panic| Err(Stop::Failed(panic)))
+}
+
+struct Suite {
+    harness: Arc<dyn Harness>,
+    /// The instance that all cases share that do no harm to it.
+    shared: OnceCell<Arc<dyn Instance>>,
+    verdicts: Mutex<Vec<(&'static Case, Verdict)>>,
+}
+
+impl Suite {
+    fn prove(&self, case: &'static Case) -> Result<Completion, libtest_mimic::Failed> {
+        let outcome = match case.needs.iter().find_map(|&need| self.harness.lacks(need)) {
+            Some(reason) => Err(Stop::NotApplicable(reason.to_owned())),
+            None => block_on(async {
+                let instance = self.shared.get_or_try_init(|| self.harness.start()).await?;
+                prove_on(Arc::clone(&self.harness), Arc::clone(instance), case).await
+            })
+            .unwrap_or_else(|panic| Err(Stop::Failed(panic))),
+        };
+        let (verdict, answer) = match outcome {
+            Ok(()) => (Verdict::Proved, Ok(Completion::Completed)),
+            Err(Stop::NotApplicable(reason)) => {
+                (Verdict::NotApplicable(reason.clone()), Ok(Completion::ignored_with(reason)))
+            }
+            Err(stop) => (Verdict::Broken, Err(to_failed(stop))),
+        };
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).push((case, verdict));
+        answer
+    }
+
+    /// A harness must not lack what its backend's reach makes possible: no mandatory group is skipped by leaving something out.
+    async fn offers_enough(&self) -> Outcome {
+        if self.harness.is_partial() {
+            return Ok(());
+        }
+        let instance = self.shared.get_or_try_init(|| self.harness.start()).await?;
+        let client = self.harness.connect(&instance.url()).await?;
+        let demanded: &[Need] = match client.capabilities().reach {
+            Reach::Process => &[],
+            Reach::Machine => &[Need::Processes],
+            Reach::Network => &Need::ALL,
+        };
+        for &need in demanded {
+            crate::ensure!(
+                self.harness.lacks(need).is_none(),
+                "a backend with the reach {:?} must offer {need:?}",
+                client.capabilities().reach
+            );
+        }
+        Ok(client.close().await?)
+    }
+}
+
+async fn prove_on(harness: Arc<dyn Harness>, instance: Arc<dyn Instance>, case: &'static Case) -> Outcome {
+    let bench = Bench::new(harness, instance).await?;
+    match tokio::time::timeout(CASE_LIMIT, (case.run)(&bench)).await {
+        Ok(outcome) => outcome?,
+        Err(_) => return Err(format!("the case did not end within {CASE_LIMIT:?}").into()),
+    }
+    bench.finish().await
+}
+
+/// Each case has a runtime of its own; a panic in it is an answer like any other.
+fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| e.to_string())?;
+    let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(future)));
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    answer.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        format!("panicked: {}", text.unwrap_or("without a text"))
+    })
+}
+
+fn to_failed(stop: Stop) -> libtest_mimic::Failed {
+    format!("{stop:?}").into()
+}
+
+/// Takes `--report FILE` out of the arguments; `CONFORMANCE_REPORT` stands in for it.
+fn report_path(arguments: &mut Vec<String>) -> Option<std::path::PathBuf> {
+    match arguments.iter().position(|argument| argument == "--report") {
+        Some(at) if at + 1 < arguments.len() => arguments.drain(at..at + 2).nth(1).map(Into::into),
+        _ => std::env::var_os("CONFORMANCE_REPORT").map(Into::into),
+    }
+}

@@ -1,0 +1,19 @@
+//! Servers that the suite starts itself, on free ports, in temporary folders. One file a server.
+
+#[cfg(feature = "redis")]
+pub mod redis;
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use crate::{Stop, eventually};
+
+/// How long a server may take until it answers.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// Waits until something accepts connections on the port.
+pub async fn accepts(port: u16) -> Result<(), Stop> {
+    let open = eventually(START_LIMIT, || async { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await;
+    if open { Ok(()) } else { Err(format!("nothing answers on port {port} within {START_LIMIT:?}").into()) }
+}

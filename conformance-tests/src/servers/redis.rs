@@ -1,0 +1,86 @@
+//! A Redis server of one's own.
+
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+
+use super::accepts;
+use crate::process::{Process, free_port};
+use crate::{Server, Stop};
+
+/// A `redis-server` on a free port, without persistence, so that a restart loses all data.
+#[derive(Debug)]
+pub struct RedisServer {
+    port: u16,
+    folder: TempDir,
+    extra: Vec<String>,
+    process: Mutex<Process>,
+}
+
+impl RedisServer {
+    /// Starts one, with further arguments such as `--appendonly yes`, and waits until it answers.
+    pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
+        let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
+        let mut tries = 3;
+        loop {
+            // The port may be taken between the look and the start.
+            let (port, folder) = (free_port()?, tempfile::tempdir()?);
+            let process = spawn(port, &folder, &extra)?;
+            let ready = accepts(port).await;
+            tries -= 1;
+            if ready.is_ok() && process.exit_code().is_none() {
+                return Ok(Self { port, folder, extra, process: Mutex::new(process) });
+            }
+            if tries == 0 {
+                return Err(format!("redis-server did not start: {ready:?}").into());
+            }
+        }
+    }
+
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Process) -> T) -> T {
+        f(&mut self.process.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[async_trait]
+impl Server for RedisServer {
+    fn stop(&self) -> Result<(), Stop> {
+        self.with(|process| process.stop())
+    }
+
+    fn resume(&self) -> Result<(), Stop> {
+        self.with(|process| process.resume())
+    }
+
+    fn kill(&self) -> Result<(), Stop> {
+        self.with(|process| process.kill())
+    }
+
+    async fn restart(&self) -> Result<(), Stop> {
+        // The old server must have left the port before the new one takes it.
+        let _ = self.kill();
+        let process = spawn(self.port, &self.folder, &self.extra)?;
+        self.with(|old| *old = process);
+        accepts(self.port).await
+    }
+}
+
+fn spawn(port: u16, folder: &TempDir, extra: &[String]) -> Result<Process, Stop> {
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+        .args(["--daemonize", "no", "--loglevel", "warning", "--dir"])
+        .arg(folder.path())
+        .args(extra)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Process::spawn(command).map_err(|e| format!("cannot start redis-server: {e}; apt-get install redis-server").into())
+}

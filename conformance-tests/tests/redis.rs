@@ -1,0 +1,9 @@
+//! Redis against the whole suite, on servers that it starts itself.
+
+use std::process::ExitCode;
+
+use conformance_tests::harnesses::redis::RedisHarness;
+
+fn main() -> ExitCode {
+    conformance_tests::run(RedisHarness)
+}
