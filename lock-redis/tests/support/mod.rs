@@ -111,6 +111,14 @@ impl Raw {
         cmd.query_async(&mut self.0).await
     }
 
+    pub(crate) async fn bytes<T: FromRedisValue>(&mut self, words: &[&[u8]]) -> T {
+        let mut cmd = Cmd::new();
+        words.iter().for_each(|word| {
+            cmd.arg(*word);
+        });
+        cmd.query_async(&mut self.0).await.unwrap()
+    }
+
     /// All keys, with their remaining milliseconds (-1 = none).
     pub(crate) async fn ttls(&mut self) -> Vec<(Vec<u8>, i64)> {
         let keys: Vec<Vec<u8>> = self.run(&["KEYS", "*"]).await;
