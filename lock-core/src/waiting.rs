@@ -128,8 +128,9 @@ impl WaitingRoom {
         let mut waited = Duration::ZERO;
         while !place.is_first() {
             tokio::select! {
+                biased;
+                () = request.over() => return place.give_up(request),
                 () = place.bell.notified() => {}
-                () = request.over() => return place.taken().map(Acquisition::Busy).ok_or_else(no_answer),
             }
             waited = arrived.elapsed();
         }
@@ -153,6 +154,9 @@ impl WaitingRoom {
         mut waited: Duration,
     ) -> Result<Acquisition, LockError> {
         let mut changes = self.changes.subscribe();
+        let mut stands = false;
+        // Once it was told "busy" it may have a place in the store, whatever became of a later request.
+        let placed = |e: LockError, stands| if stands { e.with_effect(Effect::Unknown) } else { e };
         loop {
             // Before the attempt, so that a change during it is not overlooked.
             changes.mark_unchanged();
@@ -163,12 +167,13 @@ impl WaitingRoom {
                 }
                 Ok(Attempt::Busy { holder, free_in }) => {
                     place.answer(Some(holder));
+                    stands = true;
                     // A millisecond later, since clocks that are cut to milliseconds round either way.
                     free_in.map_or(self.pace.beat, |t| (t + Duration::from_millis(1)).min(self.pace.beat))
                 }
                 Err(e) => {
                     place.answer(None);
-                    return Err(e);
+                    return Err(placed(e, stands));
                 }
             };
             tokio::select! {
@@ -176,7 +181,7 @@ impl WaitingRoom {
                 () = request.over() => break,
                 () = place.bell.notified() => {}
                 _ = changes.changed() => {}
-                looked = self.look(store, request) => looked?,
+                looked = self.look(store, request) => looked.map_err(|e| placed(e, stands))?,
                 () = tokio::time::sleep(pause) => {}
             }
             waited = arrived.elapsed();
@@ -247,6 +252,15 @@ impl Place<'_> {
     fn taken(&self) -> Option<Option<Holder>> {
         self.with_line(|line| line.taken.clone())
     }
+
+    /// The answer of a request that never came to the front: "busy" only if somebody was told so.
+    fn give_up(&self, request: &AcquireRequest) -> Result<Acquisition, LockError> {
+        match self.taken() {
+            Some(holder) => Ok(Acquisition::Busy(holder)),
+            None if request.cancel.is_cancelled() => Ok(Acquisition::Busy(None)),
+            None => Err(no_answer()),
+        }
+    }
 }
 
 impl Drop for Place<'_> {
@@ -271,3 +285,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in these sections can leave the data half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use lock_core::{
 };
 
 use crate::clock::BootClock;
-use crate::store::{LeaseRow, Link, Query, Store, key, sql};
+use crate::store::{LeaseRow, Query, Store, key, sql};
 use crate::wait::{Line, PACE};
 use crate::{SqliteConfig, diagnose};
 
@@ -42,22 +42,18 @@ impl SqliteLock {
     /// Dropping it may leave an empty file, which the next connect fills.
     pub async fn connect(config: SqliteConfig) -> Result<Self, LockError> {
         let failed = |e: LockError| e.backend(crate::BACKEND).operation("connect");
-        let store = Store {
-            path: config.path().to_owned(),
-            clock: BootClock::new().map_err(failed)?,
-            room: WaitingRoom::new(PACE),
-            writer: Link::default(),
-            watcher: Link::default(),
-        };
-        drop(store.writer.open(&store.path, &store.clock).await.map_err(failed)?);
+        let clock = BootClock::new().map_err(failed)?;
+        let store = Store::new(config.path().to_owned(), clock, WaitingRoom::new(PACE));
+        drop(store.writer().await.map_err(failed)?);
         Ok(Self { store: Arc::new(store) })
     }
 
     async fn holders(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
         let store = &self.store;
-        let Some(mut link) = store.watcher.existing(&store.path, &store.clock).await? else {
+        if !store.file_exists() {
             return Ok(Vec::new());
-        };
+        }
+        let mut link = store.watcher().await?;
         // No byte of UTF-8 is 0xFF, so this is the end of all names with the prefix.
         let end = [prefix.as_bytes(), &[0xFF]].concat();
         let query: Query<(Vec<u8>, String, i64, i64, String, i64)> = sql!("list");
@@ -91,7 +87,7 @@ impl SqliteLock {
             Ok(expect) => expect,
             Err(_) => return Ok(Released::NotHeld),
         };
-        let Some(mut writer) = store.writer.existing(&store.path, &store.clock).await? else {
+        let Some(mut writer) = store.existing_writer().await? else {
             return Ok(Released::NotHeld);
         };
         let query: Query<(i64,)> = match how {
@@ -128,9 +124,10 @@ impl DistributedLock for SqliteLock {
     async fn inspect(&self, name: &LockName) -> Result<Option<Holder>, LockError> {
         let store = &self.store;
         let failed = |e| named(e, "inspect", name);
-        let Some(mut link) = store.watcher.existing(&store.path, &store.clock).await.map_err(failed)? else {
+        if !store.file_exists() {
             return Ok(None);
-        };
+        }
+        let mut link = store.watcher().await.map_err(failed)?;
         Ok(store.state(&mut link, name).await.map_err(failed)?.into_holder(name))
     }
 
@@ -147,8 +144,7 @@ impl DistributedLock for SqliteLock {
     }
 
     async fn close(&self) -> Result<(), LockError> {
-        self.store.watcher.close().await;
-        self.store.writer.close().await;
+        self.store.close().await;
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! The file and its folder, before SQLite sees them.
 
+use std::fs::TryLockError;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError};
 
@@ -54,7 +56,7 @@ fn create(path: &Path) -> io::Result<()> {
     make_folder(folder)?;
     // One creator at a time, since the next step must not hit the files of a database that another has just created.
     let turn = std::fs::File::open(folder)?;
-    turn.lock()?;
+    take_turn(&turn)?;
     if FileId::of(path).is_some() {
         return Ok(());
     }
@@ -66,6 +68,18 @@ fn create(path: &Path) -> io::Result<()> {
         }
     }
     make_file(path)
+}
+
+/// Locks the folder, for no longer than somebody may hold it who makes a file.
+fn take_turn(folder: &std::fs::File) -> io::Result<()> {
+    for _ in 0..500 {
+        match folder.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(4)),
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "another program keeps its folder locked"))
 }
 
 #[cfg(unix)]
@@ -149,6 +163,29 @@ pub(crate) fn file_system(path: &Path) -> Option<FileSystem> {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn file_system(_path: &Path) -> Option<FileSystem> {
+    None
+}
+
+/// The permission bits of this file.
+#[cfg(unix)]
+pub(crate) fn mode(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|file| file.mode() & 0o777)
+}
+
+/// How many bytes this user can still write to the disk of this file.
+#[cfg(unix)]
+pub(crate) fn free_space(path: &Path) -> Option<u64> {
+    rustix::fs::statvfs(path).ok().map(|disk| disk.f_bavail * disk.f_frsize)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn mode(_path: &Path) -> Option<u32> {
+    None
+}
+
+#[cfg(not(unix))]
+pub(crate) fn free_space(_path: &Path) -> Option<u64> {
     None
 }
 

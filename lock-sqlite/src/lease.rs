@@ -53,7 +53,7 @@ impl SqliteLease {
 
     async fn try_renew(&mut self) -> Result<Renewal, LockError> {
         let expires = self.expires;
-        let Some(mut writer) = self.store.writer.existing(&self.store.path, &self.store.clock).await? else {
+        let Some(mut writer) = self.store.existing_writer().await? else {
             return Ok(Renewal::Lost(self.gone(None, expires)));
         };
         let sent = self.clock.now();

@@ -100,15 +100,14 @@ async fn adopt(conn: &mut SqliteConnection, clock: &BootClock) -> sqlx::Result<(
 /// Puts the tables into an empty file. Two processes may do it at once.
 async fn create(conn: &mut SqliteConnection) -> sqlx::Result<()> {
     // SQLite does not wait for others here, whatever the time-out, so this is the one place where we do: a few milliseconds, once a file.
-    for _ in 0..500 {
+    let mut tries = 0;
+    loop {
+        tries += 1;
         match sqlx::query("PRAGMA journal_mode = WAL").execute(&mut *conn).await {
-            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("5") => {
+            Err(sqlx::Error::Database(e)) if tries < 500 && e.code().as_deref() == Some("5") => {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            done => {
-                done?;
-                break;
-            }
+            done => break drop(done?),
         }
     }
     sqlx::raw_sql(include_str!("sql/schema.sql")).execute(conn).await.map(drop)

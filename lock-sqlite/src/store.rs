@@ -38,14 +38,14 @@ pub(crate) struct Store {
     pub(crate) clock: BootClock,
     pub(crate) room: WaitingRoom,
     /// Carries every request that changes something, one after the other.
-    pub(crate) writer: Link,
+    writer: Link,
     /// Looks for changes while somebody waits, so that renewals do not queue behind looks. Opened when it is first needed.
-    pub(crate) watcher: Link,
+    watcher: Link,
 }
 
 /// One connection, opened when needed, and opened anew when the path names another file than before.
 #[derive(Debug, Default)]
-pub(crate) struct Link(Mutex<State>);
+struct Link(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -70,7 +70,7 @@ pub(crate) type Held<'a> = MappedMutexGuard<'a, Open>;
 
 impl Link {
     /// The connection to the file, which is created where it is missing.
-    pub(crate) async fn open(&self, path: &Path, clock: &BootClock) -> Result<Held<'_>, LockError> {
+    async fn open(&self, path: &Path, clock: &BootClock) -> Result<Held<'_>, LockError> {
         let mut state = self.0.lock().await;
         if state.closed {
             return Err(
@@ -92,15 +92,7 @@ impl Link {
             .map_err(|_| LockError::new(ErrorKind::Internal, "the connection vanished"))
     }
 
-    /// The connection to the file; `None` when there is no file, and so no lease in it.
-    pub(crate) async fn existing(&self, path: &Path, clock: &BootClock) -> Result<Option<Held<'_>>, LockError> {
-        match FileId::of(path) {
-            Some(_) => self.open(path, clock).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    pub(crate) async fn close(&self) {
+    async fn close(&self) {
         let mut state = self.0.lock().await;
         state.closed = true;
         if let Some(open) = state.open.take() {
@@ -124,12 +116,42 @@ impl Open {
 }
 
 impl Store {
+    /// Opens nothing yet.
+    pub(crate) fn new(path: PathBuf, clock: BootClock, room: WaitingRoom) -> Self {
+        Self { path, clock, room, writer: Link::default(), watcher: Link::default() }
+    }
+
+    /// The writing connection; creates the file where it is missing.
+    pub(crate) async fn writer(&self) -> Result<Held<'_>, LockError> {
+        self.writer.open(&self.path, &self.clock).await
+    }
+
+    /// The looking connection; creates the file where it is missing.
+    pub(crate) async fn watcher(&self) -> Result<Held<'_>, LockError> {
+        self.watcher.open(&self.path, &self.clock).await
+    }
+
+    /// The writing connection; `None` when there is no file, and so no lease in it.
+    pub(crate) async fn existing_writer(&self) -> Result<Option<Held<'_>>, LockError> {
+        if self.file_exists() { self.writer().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Whether there is a file that can hold a lease.
+    pub(crate) fn file_exists(&self) -> bool {
+        FileId::of(&self.path).is_some()
+    }
+
+    pub(crate) async fn close(&self) {
+        self.watcher.close().await;
+        self.writer.close().await;
+    }
+
     /// Takes the name, or renews an own entry of an earlier try; `None` when it is not to be had.
     ///
     /// # Errors
     /// Those of the way to the file.
     pub(crate) async fn take(&self, request: &AcquireRequest) -> Result<Option<Taken>, LockError> {
-        let mut writer = self.writer.open(&self.path, &self.clock).await?;
+        let mut writer = self.writer().await?;
         let sent = request.clock.now();
         let now = self.clock.now();
         let expires = now.saturating_add(micros(request.ttl.get()));
@@ -148,7 +170,8 @@ impl Store {
             .await?;
         let Some((token,)) = rows.first() else { return Ok(None) };
         if token % SWEEP_EVERY == 0 {
-            self.sweep(&mut writer).await?;
+            // Should it fail, a later one will do; the grant stands.
+            let _ = self.sweep(&mut writer).await;
         }
         if self.clock.now() >= expires {
             // It lay on the way for longer than it was to live. The retry meets it as its own, or as expired.
@@ -184,7 +207,7 @@ impl Store {
 
     /// Takes the request's place as the next one, if no live one has waited longer.
     pub(crate) async fn line_up(&self, request: &AcquireRequest, since: i64) -> Result<(), LockError> {
-        let mut writer = self.writer.open(&self.path, &self.clock).await?;
+        let mut writer = self.writer().await?;
         let query: Query<()> = sql!("line_up");
         let query = query
             .bind(key(&request.name))
@@ -198,14 +221,14 @@ impl Store {
 
     /// Removes the owner's place as the next one.
     pub(crate) async fn leave(&self, name: &LockName, owner: &Owner) -> Result<(), LockError> {
-        let Some(mut writer) = self.writer.existing(&self.path, &self.clock).await? else { return Ok(()) };
+        let Some(mut writer) = self.existing_writer().await? else { return Ok(()) };
         let query: Query<()> = sql!("leave");
         writer.fetch(query.bind(key(name)).bind(owner.to_string())).await.map(drop)
     }
 
     /// Removes the owner's entry and tells this process's waiters.
     pub(crate) async fn release(&self, name: &LockName, owner: &Owner) -> Result<Released, LockError> {
-        let Some(mut writer) = self.writer.existing(&self.path, &self.clock).await? else {
+        let Some(mut writer) = self.existing_writer().await? else {
             return Ok(Released::NotHeld);
         };
         let query: Query<(bool,)> = sql!("release");

@@ -32,8 +32,10 @@ impl Contender for Line<'_> {
         }
         let waits = request.wait != lock_core::Wait::Never;
         let owner = request.owner.to_string();
-        let link = if waits { &store.watcher } else { &store.writer };
-        let state = store.state(&mut *link.open(&store.path, &store.clock).await?, &request.name).await?;
+        // Who does not wait makes do with the one connection, since opening another takes a millisecond.
+        let mut link = if waits { store.watcher().await? } else { store.writer().await? };
+        let state = store.state(&mut link, &request.name).await?;
+        drop(link);
 
         let own_place = state.next.as_ref().is_some_and(|next| next.owner == owner);
         let own_lease = state.lease.as_ref().is_some_and(|lease| lease.owner == owner);
@@ -59,7 +61,7 @@ impl Contender for Line<'_> {
     }
 
     async fn look(&self) -> Result<u64, LockError> {
-        let mut watcher = self.0.watcher.open(&self.0.path, &self.0.clock).await?;
+        let mut watcher = self.0.watcher().await?;
         let query: Query<(i64,)> = sql!("data_version");
         let rows = watcher.fetch(query).await?;
         // The version counts within one connection.
