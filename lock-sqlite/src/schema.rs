@@ -107,7 +107,10 @@ async fn create(conn: &mut SqliteConnection) -> sqlx::Result<()> {
             Err(sqlx::Error::Database(e)) if tries < 500 && e.code().as_deref() == Some("5") => {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            done => break drop(done?),
+            done => {
+                done?;
+                break;
+            }
         }
     }
     sqlx::raw_sql(include_str!("sql/schema.sql")).execute(conn).await.map(drop)
