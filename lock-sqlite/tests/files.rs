@@ -184,6 +184,21 @@ async fn the_wall_clock_decides_nothing() {
 }
 
 #[tokio::test]
+async fn damage_by_a_loss_of_power_is_told_by_the_next_boot() {
+    let bench = Bench::new().await;
+    acquire(&bench.lock, &request("a")).await.unwrap();
+    bench.lock.close().await.unwrap();
+    execute(&bench.path, "UPDATE counter SET boot = 'another'").await;
+    let mut bytes = fs::read(&bench.path).unwrap();
+    // The second page, where the table of locks begins.
+    bytes[4096..4196].fill(0);
+    fs::write(&bench.path, bytes).unwrap();
+    let err = refused(&bench.path).await;
+    assert_eq!((err.kind(), err.is_retryable()), (ErrorKind::Unavailable, false), "{err}");
+    assert!(err.to_string().contains("damaged"), "{err}");
+}
+
+#[tokio::test]
 async fn the_file_does_not_grow_with_the_names_that_were_used() {
     let bench = Bench::new().await;
     for i in 0..600 {
