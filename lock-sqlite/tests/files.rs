@@ -201,11 +201,16 @@ async fn damage_by_a_loss_of_power_is_told_by_the_next_boot() {
 #[tokio::test]
 async fn the_file_does_not_grow_with_the_names_that_were_used() {
     let bench = Bench::new().await;
-    for i in 0..600 {
+    for i in 0..1000 {
         let request = with_ttl(request(&format!("job {i}")), Duration::from_millis(10));
-        acquire(&bench.lock, &request).await.unwrap();
+        // On a busy machine a grant of 10 ms may come too late to be handed out (U3). Its row is there all the same.
+        if let Err(err) = bench.lock.acquire(&request).await {
+            assert!(err.to_string().contains("after its time to live"), "{err}");
+        }
     }
-    assert!(bench.rows().await < 600 / 2, "{}", bench.rows().await);
+    // What came after the last sweep, and what was alive at it.
+    let rows = bench.rows().await;
+    assert!(rows < 500, "{rows}");
 }
 
 #[tokio::test]
