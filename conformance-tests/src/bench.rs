@@ -177,6 +177,21 @@ impl Bench {
         self.instance.replace_owner(name, ttl).await
     }
 
+    /// Puts something there that is no lock's; `false` when there is no such kind.
+    pub async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
+        self.instance.put_foreign(name, kind).await
+    }
+
+    /// Makes the server refuse writes, or take them again.
+    pub async fn refuse_writes(&self, refuse: bool) -> Result<(), Stop> {
+        self.instance.refuse_writes(refuse).await
+    }
+
+    /// What the store holds under the name, in words.
+    pub async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
+        self.instance.residue(name).await
+    }
+
     /// Whether the name is free in the store within `bound`.
     pub async fn is_free_within(&self, name: &LockName, bound: Duration) -> bool {
         eventually(bound, || async { matches!(self.peek(name).await, Ok(None)) }).await
@@ -278,10 +293,8 @@ impl Client {
     pub async fn is_busy(&self, name: &LockName) -> Result<bool, Stop> {
         match self.try_take(name, Duration::from_secs(5)).await? {
             None => Ok(true),
-            Some(lease) => {
-                give_back(lease).await?;
-                Ok(false)
-            }
+            // What the release says is another case's matter.
+            Some(mut lease) => Ok(lease.release().await.map(|_| false)?),
         }
     }
 }

@@ -72,6 +72,17 @@ pub trait Instance: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Puts something under the name that is no lock's, such as an application's data, of any kind that the store knows
+    /// ([`Need::Foreign`]); `kind` counts from 0, and `false` says that there is no such kind.
+    async fn put_foreign(&self, _name: &LockName, _kind: usize) -> Result<bool, Stop> {
+        Ok(false)
+    }
+
+    /// Makes the server refuse to write, as one does that became a replica, or lets it write again ([`Need::Refusal`]).
+    async fn refuse_writes(&self, _refuse: bool) -> Result<(), Stop> {
+        Err("this instance cannot be made read-only".into())
+    }
+
     /// Forgets all data, as a server does that lost its disk ([`Need::Wipe`]). No client is connected meanwhile.
     async fn wipe(&self) -> Result<(), Stop> {
         Err("this instance cannot be wiped".into())
@@ -115,9 +126,13 @@ pub enum Need {
     Wipe,
     /// Other processes can contend.
     Processes,
+    /// The store can hold things that are no locks under the name of one.
+    Foreign,
+    /// The server can refuse writes while it answers.
+    Refusal,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Network, Self::Server, Self::Wipe, Self::Processes];
+    pub const ALL: [Self; 6] = [Self::Network, Self::Server, Self::Wipe, Self::Processes, Self::Foreign, Self::Refusal];
 }

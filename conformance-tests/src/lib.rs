@@ -18,6 +18,8 @@ mod cases;
 pub mod child;
 mod harness;
 pub mod harnesses;
+#[cfg(feature = "redis")]
+pub mod last_act;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod process;
@@ -26,9 +28,11 @@ pub mod report;
 pub mod rules;
 mod runner;
 pub mod servers;
+#[cfg(feature = "redis")]
+pub mod siege;
 mod stop;
 
 pub use bench::{Bench, Client, eventually};
 pub use harness::{Entry, Harness, Instance, Need, Server};
-pub use runner::{run, run_case};
+pub use runner::{run, run_case, run_with};
 pub use stop::{Outcome, Stop};

@@ -30,6 +30,11 @@ impl Process {
         Ok(Self { child: Mutex::new(child), pid })
     }
 
+    /// Its process id.
+    pub fn id(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
     /// Freezes it (SIGSTOP).
     pub fn stop(&self) -> Result<(), Stop> {
         self.signal(Signal::SIGSTOP)

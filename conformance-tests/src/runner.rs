@@ -12,6 +12,9 @@ use crate::report::{Report, Verdict};
 use crate::{Bench, Harness, Instance, Need, Outcome, Stop, child};
 use lock_core::Reach;
 
+/// How many cases run at once, unless `--test-threads` says otherwise.
+const THREADS: usize = 4;
+
 /// No case takes longer.
 const CASE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -19,8 +22,12 @@ const CASE_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// The binary runs itself again for cases that need another process; such a child is served in here as well.
 pub fn run(harness: impl Harness) -> ExitCode {
+    run_with(harness, std::env::args().collect())
+}
+
+/// As [`run`], with a command line of one's own; its first word is the program.
+pub fn run_with(harness: impl Harness, mut arguments: Vec<String>) -> ExitCode {
     let harness: Arc<dyn Harness> = Arc::new(harness);
-    let mut arguments: Vec<String> = std::env::args().collect();
     if arguments.get(1).is_some_and(|first| first == child::FLAG) {
         return child::serve(harness);
     }
@@ -34,7 +41,10 @@ pub fn run(harness: impl Harness) -> ExitCode {
         let suite = Arc::clone(&suite);
         Trial::ignorable_test(case.full_name(), move || suite.prove(case))
     }));
-    let conclusion = libtest_mimic::run(&Arguments::from_iter(arguments), trials);
+    let mut arguments = Arguments::from_iter(arguments);
+    // Cases wait more than they work.
+    arguments.test_threads.get_or_insert(THREADS);
+    let conclusion = libtest_mimic::run(&arguments, trials);
 
     let verdicts = std::mem::take(&mut *suite.verdicts.lock().unwrap_or_else(PoisonError::into_inner));
     if !verdicts.is_empty() {
@@ -99,7 +109,8 @@ impl Suite {
         let demanded: &[Need] = match client.capabilities().reach {
             Reach::Process => &[],
             Reach::Machine => &[Need::Processes],
-            Reach::Network => &Need::ALL,
+            // What else a store can do differs from one to the other.
+            Reach::Network => &[Need::Network, Need::Server, Need::Wipe, Need::Processes],
         };
         for &need in demanded {
             crate::ensure!(

@@ -20,6 +20,9 @@ cases! { "errors":
     cut_connections_are_absorbed: [E2] needs [Network];
     a_trickling_line_works: [E2] needs [Network];
     a_restarted_server_needs_no_new_client: [E2] needs [Server];
+    a_server_that_refuses_writes_is_unavailable: [E2 E1 L4] needs [Refusal Server];
+    a_release_that_is_refused_goes_on: [E2 O2] needs [Refusal Server];
+    data_that_is_no_lock_is_left_alone: [E1 O1] needs [Foreign];
     secrets_are_never_shown: [E3] needs [Network];
     diagnosing_answers: [E1];
 }
@@ -153,6 +156,75 @@ async fn a_restarted_server_needs_no_new_client(b: &Bench) -> Outcome {
     let guard = locks.lock(name.as_str()).ttl(own.ttl(5_000)).wait(ms(5_000)).acquire().await?;
     guard.release().await?;
     own.finish().await
+}
+
+async fn a_server_that_refuses_writes_is_unavailable(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let (locks, name, ttl) = (own.manager().await?, own.name(), own.ttl(6_000));
+    let guard = locks.lock(name.as_str()).ttl(ttl).acquire().await?;
+    own.refuse_writes(true).await?;
+    let free = own.name();
+    for wait in [ms(0), ms(500)] {
+        let error = locks.lock(free.as_str()).ttl(ttl).wait(wait).acquire().await.err();
+        let kind = error.as_ref().map(LockError::kind);
+        ensure!(kind == Some(ErrorKind::Unavailable), "a server that refuses writes answered {error:?}");
+    }
+    sleep(guard.ttl() / 3).await;
+    own.refuse_writes(false).await?;
+    sleep(guard.ttl()).await;
+    ensure!(guard.is_held(), "a short refusal is a loss: {:?}", guard.lost_reason());
+    ensure!(guard.release().await? == Released::Released, "a short refusal cost the entry");
+    locks.lock(free.as_str()).ttl(ttl).wait(ms(2_000)).acquire().await?.release().await?;
+    own.finish().await
+}
+
+async fn a_release_that_is_refused_goes_on(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let (locks, name) = (own.manager().await?, own.name());
+    let guard = locks.lock(name.as_str()).ttl(own.ttl(30_000)).acquire().await?;
+    own.refuse_writes(true).await?;
+    let (answer, ()) = tokio::join!(guard.release(), sleep(ms(1_000)));
+    ensure!(!matches!(answer, Ok(Released::NotHeld)), "a release that was refused answered NotHeld");
+    own.refuse_writes(false).await?;
+    ensure!(own.is_free_within(&name, ms(4_000)).await, "a release that was refused did not go on");
+    own.finish().await
+}
+
+async fn data_that_is_no_lock_is_left_alone(b: &Bench) -> Outcome {
+    let locks = b.manager().await?;
+    for kind in 0..10 {
+        let (name, held) = (b.name(), b.name());
+        let guard = locks.lock(held.as_str()).ttl(b.ttl(3_000)).acquire().await?;
+        if !b.put_foreign(&name, kind).await? {
+            guard.release().await?;
+            break;
+        }
+        let before = b.residue(&name).await?;
+        let is_refusal = |error: &LockError| matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Timeout);
+        match locks.lock(name.as_str()).ttl(b.ttl(5_000)).try_acquire().await {
+            Ok(None) => {}
+            Ok(Some(_)) => return Err("data that is no lock was overwritten".into()),
+            Err(error) => ensure!(is_refusal(&error), "data that is no lock answered {error:?}"),
+        }
+        let start = std::time::Instant::now();
+        let error = locks.lock(name.as_str()).ttl(b.ttl(5_000)).wait(ms(400)).acquire().await.err();
+        let error = error.ok_or("data that is no lock was overwritten")?;
+        ensure!(is_refusal(&error), "waiting for data that is no lock answered {error:?}");
+        ensure!(start.elapsed() <= ms(1_000), "a limit of 400 ms took {:?}", start.elapsed());
+        let after = b.residue(&name).await?;
+        ensure!(before == after, "data that is no lock went from {before:?} to {after:?}");
+        b.remove(&name).await?;
+
+        // The same in the place of a held entry is a loss, and stays.
+        b.put_foreign(&held, kind).await?;
+        let lost = tokio::time::timeout(guard.ttl() / 3 + ms(1_000), guard.lost()).await;
+        ensure!(lost.is_ok(), "data in the place of the entry was not noticed");
+        drop(guard);
+        sleep(ms(200)).await;
+        ensure!(!b.residue(&held).await?.is_empty(), "data in the place of the entry was deleted");
+        b.remove(&held).await?;
+    }
+    Ok(())
 }
 
 async fn secrets_are_never_shown(b: &Bench) -> Outcome {

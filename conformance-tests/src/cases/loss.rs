@@ -22,6 +22,7 @@ cases! { "loss":
     a_second_acquisition_is_renewed_for_itself: [L1 T4];
     lost_wakes_everybody_and_may_release: [L1 R2];
     a_healthy_lock_keeps_its_distance: [L4 T4];
+    waiters_do_not_starve_renewals: [L4 W5];
     code_that_blocks_its_runtime_keeps_the_lock: [L4 L2];
     a_short_outage_is_invisible: [L4 E2] needs [Network];
     a_short_silence_is_invisible: [L4 E2] needs [Network];
@@ -239,6 +240,25 @@ async fn a_healthy_lock_keeps_its_distance(b: &Bench) -> Outcome {
     // Half of it, less what a busy machine may take.
     ensure!(least >= ttl / 5, "the remaining time fell to {least:?} of {ttl:?}");
     guard.release().await?;
+    Ok(())
+}
+
+async fn waiters_do_not_starve_renewals(b: &Bench) -> Outcome {
+    let (locks, name, ttl) = (b.manager().await?, b.name(), b.ttl(1_500));
+    let guard = locks.lock(name.as_str()).ttl(ttl).acquire().await?;
+    let wait = guard.ttl() * 2;
+    let waiters = (0..50).map(|_| locks.lock(name.as_str()).ttl(ttl).wait(wait).acquire());
+    let waiting = tokio::spawn(futures_util::future::join_all(waiters.collect::<Vec<_>>()));
+    let mut least = guard.ttl();
+    while !waiting.is_finished() {
+        least = least.min(guard.remaining());
+        sleep(ms(10)).await;
+    }
+    ensure!(guard.is_held() && least >= ttl / 5, "beside 50 waiters the remaining time fell to {least:?} of {ttl:?}");
+    ensure!(waiting.await?.iter().all(Result::is_err), "a held name was granted");
+    let start = Instant::now();
+    guard.release().await?;
+    ensure!(start.elapsed() <= SLACK, "the release took {:?}", start.elapsed());
     Ok(())
 }
 

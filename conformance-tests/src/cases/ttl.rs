@@ -7,13 +7,15 @@ use lock_core::{AcquireRequest, Clock, ErrorKind, Renewal, TimeSource, Ttl};
 
 use crate::bench::{SLACK, give_back, keep, ms};
 use crate::case::cases;
-use crate::child::Child;
+use crate::child::{Child, Task};
 use crate::{Bench, Outcome, Stop, applies_if, ensure};
 
 cases! { "ttl":
     an_abandoned_lease_ends_in_time_and_not_early: [T1];
     a_killed_holder_is_followed_in_time: [T1 W2] needs [Processes];
+    a_process_killed_anywhere_leaves_nothing_without_an_end: [T1 U1] needs [Processes];
     without_renewal_the_guard_ends_itself: [T1 L2];
+    a_leaked_guard_without_renewal_blocks_nobody: [T1 M3];
     an_expired_lease_is_not_shown: [T1];
     a_restart_adds_at_most_one_ttl: [T1] needs [Server];
     ttls_out_of_range_are_refused_before_anything_is_done: [T2 E1];
@@ -65,6 +67,38 @@ async fn a_killed_holder_is_followed_in_time(b: &Bench) -> Outcome {
     ensure!(killed.elapsed() <= b.end_of(lease.effective_ttl().max(ttl)) + SLACK, "it took {:?}", killed.elapsed());
     ensure!(lease.fencing_token().get() > token, "the token did not rise over a killed holder");
     give_back(lease).await
+}
+
+async fn a_process_killed_anywhere_leaves_nothing_without_an_end(b: &Bench) -> Outcome {
+    let (ttl, folder) = (b.ttl(2_000), tempfile::tempdir()?);
+    let path = folder.path().join("number");
+    let file = path.to_str().ok_or("the temporary folder's name is not UTF-8")?;
+    let names: Vec<_> = (0..12).map(|_| b.name()).collect();
+    for (i, name) in names.iter().enumerate() {
+        std::fs::write(&path, "0")?;
+        let child = Child::start(b, Task::Count(100_000), name, ttl, file)?;
+        // Until it is at work.
+        let started = || async { std::fs::read_to_string(&path).is_ok_and(|number| number != "0") };
+        ensure!(crate::eventually(Duration::from_secs(10), started).await, "a child did not start");
+        tokio::time::sleep(Duration::from_micros(i as u64 * 137)).await;
+        child.process().kill()?;
+        if let Some(entry) = b.peek(name).await? {
+            ensure!(entry.remaining.is_some(), "a killed process left an entry without an end");
+        }
+    }
+    for name in &names {
+        ensure!(b.is_free_within(name, b.end_of(ttl)).await, "the entry of a killed process stayed");
+    }
+    Ok(())
+}
+
+async fn a_leaked_guard_without_renewal_blocks_nobody(b: &Bench) -> Outcome {
+    let (locks, name, ttl) = (b.manager().await?, b.name(), b.ttl(500));
+    let guard = locks.lock(name.as_str()).ttl(ttl).auto_renew(false).acquire().await?;
+    std::mem::forget(guard);
+    let next = locks.lock(name.as_str()).ttl(b.ttl(5_000)).wait(b.end_of(ttl) + SLACK).acquire().await;
+    next.map_err(|e| format!("a leaked guard blocks its own process: {e}"))?.release().await?;
+    Ok(())
 }
 
 async fn without_renewal_the_guard_ends_itself(b: &Bench) -> Outcome {

@@ -75,15 +75,15 @@ async fn abandoning_removes_the_place_in_the_queue(b: &Bench) -> Outcome {
 }
 
 async fn what_is_handed_out_is_alive(b: &Bench) -> Outcome {
-    let (locks, other) = (b.manager().await?, b.client().await?);
+    let locks = b.manager().await?;
     for _ in 0..3 {
         let (name, ttl) = (b.name(), b.ttl(400));
         let Ok(guard) = locks.lock(name.as_str()).ttl(ttl).auto_renew(false).wait(ms(3_000)).acquire().await else {
             continue;
         };
-        let held = guard.is_held();
-        let entered = !other.is_busy(&name).await?;
-        ensure!(!held || !entered || !guard.is_held(), "what was handed out had ended before");
+        let entry = b.peek(&name).await?;
+        let is_own = entry.is_some_and(|entry| entry.owner == guard.owner().to_string());
+        ensure!(is_own || !guard.is_held(), "what was handed out had ended before");
         drop(guard);
     }
     Ok(())

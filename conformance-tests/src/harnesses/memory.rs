@@ -54,6 +54,8 @@ impl Harness for MemoryHarness {
                 Some("the store is memory of the process, with no line or server that could fail")
             }
             Need::Wipe => None,
+            Need::Foreign => Some("the store holds nothing but locks"),
+            Need::Refusal => Some("memory never refuses"),
             Need::Processes => Some("the reach is one process"),
         }
     }

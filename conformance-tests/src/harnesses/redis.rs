@@ -76,6 +76,17 @@ impl Instance for RedisInstance {
         Some(&self.server)
     }
 
+    async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
+        RedisStore(self.url()).put_foreign(name, kind).await
+    }
+
+    async fn refuse_writes(&self, refuse: bool) -> Result<(), Stop> {
+        // A replica of a primary that nobody can reach.
+        let (host, port) = if refuse { ("127.0.0.1", "1") } else { ("NO", "ONE") };
+        let mut connection = RedisStore(self.url()).connection().await?;
+        Ok(redis::cmd("REPLICAOF").arg(host).arg(port).query_async(&mut connection).await?)
+    }
+
     async fn wipe(&self) -> Result<(), Stop> {
         let mut connection = RedisStore(self.url()).connection().await?;
         Ok(redis::cmd("FLUSHALL").query_async(&mut connection).await?)
@@ -119,14 +130,28 @@ impl RedisStore {
         Ok(owner)
     }
 
-    /// The lock's own key; members of a queue; waiters on the board; and any key that will not vanish by itself.
+    /// As [`Instance::put_foreign`].
+    pub async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
+        let mut connection = self.connection().await?;
+        self.remove(name).await?;
+        match kind {
+            0 => connection.set::<_, _, ()>(name.as_str(), "an application's data").await?,
+            1 => connection.hset::<_, _, _, ()>(name.as_str(), "field", 1).await?,
+            2 => connection.rpush::<_, _, ()>(name.as_str(), "element").await?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The lock's own key; waiters in the queue and on the board; and any key that will not vanish by itself.
     ///
     /// Helper keys are the name, the byte 0xFF, and what they are.
     pub async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
         let mut connection = self.connection().await?;
         let mut left = Vec::new();
-        if connection.exists(name.as_str()).await? {
-            left.push("the lock's own key".to_owned());
+        let kind: String = redis::cmd("TYPE").arg(name.as_str()).query_async(&mut connection).await?;
+        if kind != "none" {
+            left.push(format!("the lock's own key, a {kind}"));
         }
         for key in self.helper_keys(&mut connection, name).await? {
             let kind: String = redis::cmd("TYPE").arg(&key).query_async(&mut connection).await?;
@@ -135,7 +160,12 @@ impl RedisStore {
                 left.push(format!("{shown} without a time to live"));
             }
             match kind.as_str() {
-                "zset" => left.push(format!("{shown}: a queue")),
+                "zset" => {
+                    let members: Vec<String> = connection.zrange(&key, 0, -1).await?;
+                    // An owner that was given up is remembered as dead for a while, so that no late request of its takes anything.
+                    let waiters = members.iter().filter(|member| !member.starts_with("dead"));
+                    left.extend(waiters.map(|owner| format!("{shown}: the waiter {owner}")));
+                }
                 "hash" => {
                     let fields: Vec<String> = connection.hkeys(&key).await?;
                     let waiters = fields.iter().filter(|field| field.len() == 32);

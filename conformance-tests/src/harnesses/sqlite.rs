@@ -27,6 +27,8 @@ impl Harness for SqliteHarness {
         match need {
             Need::Network | Need::Server => Some("the store is a file, with no line or server that could fail"),
             Need::Wipe | Need::Processes => None,
+            Need::Foreign => Some("the file holds nothing but locks; one of another program is refused as a whole"),
+            Need::Refusal => Some("a file that may not be written any more stays open for those who have it open"),
         }
     }
 

@@ -1,0 +1,36 @@
+//! Runs the suite against the backend at a URL.
+
+use std::process::ExitCode;
+
+use conformance_tests::child;
+use conformance_tests::harnesses::attached::Attached;
+
+const USAGE: &str = "usage: conformance-tests URL [FILTER] [--report FILE] [FLAGS OF cargo test]
+
+Runs the conformance suite against the backend at URL: sqlite:///path/locks.db, redis://host:port/
+The store is used under random names and left as it was found. What would need to stop or wipe it is not run;
+a backend's own test in the source tree starts servers for that.";
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some(child::FLAG) => conformance_tests::run(Attached::unnamed()),
+        Some("-h" | "--help") => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Some(url) if !url.starts_with('-') => match Attached::new(url) {
+            Ok(attached) => {
+                arguments.remove(1);
+                conformance_tests::run_with(attached, arguments)
+            }
+            Err(stop) => usage(&format!("{stop:?}")),
+        },
+        _ => usage("the URL is missing"),
+    }
+}
+
+fn usage(what: &str) -> ExitCode {
+    eprintln!("conformance-tests: {what}\n\n{USAGE}");
+    ExitCode::from(64)
+}
