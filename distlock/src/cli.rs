@@ -55,8 +55,9 @@ fn dispatch(cli: Cli, report: Report) -> Result<u8, Failure> {
     let globals = &cli.globals;
     match cli.command {
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "distlock", &mut std::io::stdout());
-            Ok(0)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "distlock", &mut script);
+            look::print(&script).map(|()| 0)
         }
         Command::Config { json } => look::config(&Config::load(globals, None, None)?, json),
         // On the main thread: the command dies with the thread that started it.

@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::io::Read;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Lab, Running, lives, read, until};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 /// Starts a tool whose command writes its process id, and then ticks.
 fn ticking(lab: &Lab, flags: &[&str], script: &str) -> (Running, String) {
@@ -58,6 +61,37 @@ fn what_the_command_started_is_ended_with_it() {
     lab.run(&["revoke", "lost"]);
     assert_eq!(tool.wait_within(Duration::from_secs(3)).code(), 79);
     until("the grandchild to die", || !lives(&read(lab.path("deep"))));
+}
+
+#[test]
+fn a_reader_that_does_not_read_keeps_no_command_alive() {
+    let lab = Lab::new();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let script = "trap '' TERM; echo $$ >pid.new; mv pid.new pid; while :; do sleep 0.02; done";
+    let mut command = lab.tool(&["run", "lost", "--ttl", "900ms", "--", "sh", "-c", script]);
+    let mut tool = command.stdin(Stdio::null()).stderr(writer.try_clone().unwrap()).spawn().unwrap();
+    drop(command);
+    until("the command to run", || lab.path("pid").exists());
+    let pid = read(lab.path("pid"));
+    let flags = OFlag::from_bits_truncate(fcntl(&writer, FcntlArg::F_GETFL).unwrap());
+    fcntl(&writer, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).unwrap();
+    while nix::unistd::write(&writer, &[b'x'; 4096]).is_ok() {}
+    while nix::unistd::write(&writer, b"x").is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(flags)).unwrap();
+    let start = Instant::now();
+    assert_eq!(lab.run(&["revoke", "lost"]).code(), 0);
+    until("the command to die", || !lives(&pid));
+    assert!(start.elapsed() < Duration::from_millis(1300), "{:?}", start.elapsed());
+    until("the lock to be free", || lab.state("lost") == "free");
+    drop(writer);
+    let rest = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
+    });
+    until("the tool to end", || tool.try_wait().unwrap().is_some());
+    assert_eq!(tool.wait().unwrap().code(), Some(79));
+    let text = rest.join().unwrap().unwrap();
+    assert!(text.contains("distlock: lock 'lost' was lost: it was revoked"), "{}", text.trim_start_matches('x'));
 }
 
 #[test]

@@ -105,7 +105,11 @@ impl Config {
         let blames_url = err.kind() == ErrorKind::Config;
         let mut failure = Failure::from(err);
         if blames_url {
-            failure.message = format!("{} (the URL is from {})", failure.message, self.url.origin);
+            let origin = match &self.url.origin {
+                Origin::Default => "the URL is the default".to_owned(),
+                origin => format!("the URL is from {origin}"),
+            };
+            failure.message = format!("{} ({origin})", failure.message);
         }
         failure
     }

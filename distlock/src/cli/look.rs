@@ -26,10 +26,10 @@ pub(crate) async fn look(command: Command, config: &Config, report: Report) -> R
         (Command::Inspect { json, .. }, Some(name)) => {
             let holder = locks.inspect(name.as_str()).await?;
             match (holder, json) {
-                (Some(holder), true) => print(&(show::json(&holder, SystemTime::now()).to_string() + "\n"))?,
-                (Some(holder), false) => print(&show::full(&holder, SystemTime::now()))?,
-                (None, true) => print(&(show::json_free(&name).to_string() + "\n"))?,
-                (None, false) => print(&format!("{name}: free\n"))?,
+                (Some(holder), true) => print(show::json(&holder, SystemTime::now()).to_string() + "\n")?,
+                (Some(holder), false) => print(show::full(&holder, SystemTime::now()))?,
+                (None, true) => print(show::json_free(&name).to_string() + "\n")?,
+                (None, false) => print(format!("{name}: free\n"))?,
             }
             Ok(0)
         }
@@ -69,10 +69,10 @@ async fn list(locks: &LockManager, prefix: &str, json: bool) -> Result<u8, Failu
     let now = SystemTime::now();
     if json {
         let all: Vec<Value> = all.iter().map(|holder| show::json(holder, now)).collect();
-        print(&(Value::from(all).to_string() + "\n"))?;
+        print(Value::from(all).to_string() + "\n")?;
     } else if !all.is_empty() {
         let lines: String = all.iter().map(|holder| show::line(holder) + "\n").collect();
-        print(&format!("NAME\tSTATE\tTOKEN\tLEFT\tLABEL\n{lines}"))?;
+        print(format!("NAME\tSTATE\tTOKEN\tLEFT\tLABEL\n{lines}"))?;
     }
     Ok(0)
 }
@@ -110,7 +110,7 @@ pub(crate) fn config(config: &Config, json: bool) -> Result<u8, Failure> {
     if json {
         let rows =
             rows.into_iter().map(|(key, (value, origin))| (key.to_owned(), json!({"value": value, "origin": origin})));
-        print(&(Value::Object(rows.collect()).to_string() + "\n"))?;
+        print(Value::Object(rows.collect()).to_string() + "\n")?;
     } else {
         let file = match &config.file {
             Some(file) => escaped(&file.value.to_string_lossy()).to_string(),
@@ -130,9 +130,9 @@ fn row<T>(sourced: &Sourced<T>, shown: String) -> (String, String) {
 }
 
 /// A reader that has gone away, such as `head`, is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(SOFTWARE, format!("cannot write to stdout: {e}")))
         }

@@ -51,7 +51,13 @@ pub(crate) async fn run(globals: &Globals, args: Run, report: Report) -> Result<
         humantime::format_duration(guard.ttl())
     ));
     let ended = hold(&name, &args, &guard, &mut signals, report).await;
-    release(&name, guard, &ended, report).await;
+    tokio::select! {
+        biased;
+        () = release(&name, guard, &ended, report) => {}
+        signal = signals.next_ending() => {
+            report.warn(format!("lock '{name}': {signal} came before its release was confirmed; its TTL will free it"));
+        }
+    }
     match ended? {
         Outcome::Lost => Ok(LOST),
         Outcome::Ended(status) => Ok(code(status)),

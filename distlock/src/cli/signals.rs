@@ -9,12 +9,19 @@ use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 use tokio::signal::unix::{SignalKind, signal};
 
-use Signal::{SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use Signal::{
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
+};
 
 /// The signals that end a process by default, and that the command gets passed on.
 const ENDING: [Signal; 7] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2];
 /// What is passed on, or acted on, only once there is a command.
 const RUNNING: [Signal; 4] = [SIGCHLD, SIGWINCH, SIGTSTP, SIGCONT];
+
+/// All whose effect is changed.
+fn all() -> impl Iterator<Item = Signal> {
+    ENDING.into_iter().chain(RUNNING).chain([SIGTTOU])
+}
 
 /// The signals that are listened to. From its making on, none of them has its default effect.
 pub(crate) struct Signals {
@@ -25,7 +32,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens to the signals that would end the tool.
     pub(crate) fn new() -> io::Result<Self> {
-        let ignored = ENDING.into_iter().chain(RUNNING).filter(|signal| is_ignored(*signal)).collect();
+        let ignored = all().filter(|signal| is_ignored(*signal)).collect();
         let mut signals = Self { streams: Vec::with_capacity(ENDING.len() + RUNNING.len()), ignored };
         signals.listen(&ENDING)?;
         Ok(signals)
@@ -33,6 +40,9 @@ impl Signals {
 
     /// Listens to those for a running command, too. Until then ^Z stops the tool as it stops any.
     pub(crate) fn listen_for_child(&mut self) -> io::Result<()> {
+        // From the background, where the tool is while the command has the terminal, a message would stop it under `stty tostop`.
+        // SAFETY: to ignore is no function of ours.
+        unsafe { libc::signal(SIGTTOU as c_int, libc::SIG_IGN) };
         self.listen(&RUNNING)
     }
 
@@ -63,7 +73,7 @@ impl Signals {
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if !self.ignored.contains(&signal) {
+            if ENDING.contains(&signal) && !self.ignored.contains(&signal) {
                 return signal;
             }
         }
@@ -81,7 +91,7 @@ impl Signals {
 
 /// Puts a child between fork and exec back to what the tool was started with.
 pub(crate) fn reset(ignored: &[Signal]) {
-    for signal in ENDING.into_iter().chain(RUNNING) {
+    for signal in all() {
         let how = if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: neither action is a function of ours.
         unsafe { libc::signal(signal as c_int, how) };

@@ -16,8 +16,8 @@ use super::terminal::Terminal;
 
 /// Timers stand still while the machine sleeps, and the lock's clock does not: so it is read at least this often.
 const LOOK: Duration = Duration::from_millis(500);
-/// KILL is sent this much before the lock runs out, so that it has taken effect by then.
-const KILL_LEAD: Duration = Duration::from_millis(10);
+/// KILL is sent so long before the lock runs out, and no more than a twentieth of the TTL, so that a busy machine is not late.
+const KILL_LEAD: Duration = Duration::from_millis(30);
 /// How often a group whose leader has ended is looked at.
 const GROUP_LOOK: Duration = Duration::from_millis(10);
 
@@ -47,6 +47,7 @@ pub(crate) struct Supervisor<'a> {
     child: Child,
     terminal: Option<&'a mut Terminal>,
     kill_after: Duration,
+    kill_lead: Duration,
     report: Report,
     clock: Clock,
     /// As last seen while the lock was held.
@@ -65,7 +66,8 @@ impl<'a> Supervisor<'a> {
     ) -> Self {
         let clock = Clock::system();
         let valid_until = clock.now();
-        Self { name, guard, child, terminal, kill_after, report, clock, valid_until, stop: None }
+        let kill_lead = KILL_LEAD.min(guard.ttl() / 20);
+        Self { name, guard, child, terminal, kill_after, kill_lead, report, clock, valid_until, stop: None }
     }
 
     /// Returns when the command has been reaped; after a loss, when its whole group is gone.
@@ -84,7 +86,7 @@ impl<'a> Supervisor<'a> {
         };
         if let (None, Some(reason)) = (&self.stop, self.guard.lost_reason()) {
             // It was lost in the moment before the command ended.
-            self.report.warn(format!("lock '{}' was lost while the command ran: {reason}", self.name));
+            self.say(format!("lock '{}' was lost while the command ran: {reason}", self.name));
             return Ok(Outcome::Lost);
         }
         match self.stop.take() {
@@ -100,12 +102,13 @@ impl<'a> Supervisor<'a> {
     fn look(&mut self) -> Duration {
         if let Some(valid_until) = self.guard.valid_until() {
             self.valid_until = valid_until;
-            if self.stop.is_none() && self.clock.has_passed(valid_until.before(self.kill_after)) {
-                self.begin_stop(Loss::NotRenewed);
-            }
+        }
+        let stop_at = self.valid_until.before(self.kill_after.max(self.kill_lead));
+        if self.stop.is_none() && self.guard.is_held() && self.clock.has_passed(stop_at) {
+            self.begin_stop(Loss::NotRenewed);
         }
         let Some(stop) = &mut self.stop else {
-            return self.clock.until(self.valid_until.before(self.kill_after));
+            return self.clock.until(stop_at);
         };
         if !stop.killed && self.clock.has_passed(stop.kill_at) {
             stop.killed = true;
@@ -117,25 +120,32 @@ impl<'a> Supervisor<'a> {
     /// TERM now, KILL later, and no later than the lock runs out. There is no way back, even if a renewal comes through after all.
     fn begin_stop(&mut self, loss: Loss) {
         let now = self.clock.now();
-        let lead = KILL_LEAD.min(self.guard.ttl() / 10);
-        let kill_at = now.after(self.kill_after).min(self.valid_until.before(lead));
-        let why = match loss {
-            Loss::Reason(reason) => format!("was lost: {reason}"),
-            Loss::NotRenewed => "could not be renewed".to_owned(),
-        };
-        let left = Duration::from_millis(self.clock.until(kill_at).as_millis() as u64);
-        self.report.warn(format!(
-            "lock '{}' {why}; the command gets TERM now and KILL in {}",
-            self.name,
-            humantime::format_duration(left)
-        ));
-        if left.is_zero() {
+        let kill_at = now.after(self.kill_after).min(self.valid_until.before(self.kill_lead));
+        let left = Duration::from_millis(kill_at.saturating_since(now).as_millis() as u64);
+        let killed = left.is_zero();
+        if killed {
             self.child.signal(Signal::SIGKILL);
         } else {
             self.child.signal(Signal::SIGTERM);
             self.child.go_on();
         }
-        self.stop = Some(Stop { kill_at, killed: left.is_zero() });
+        self.stop = Some(Stop { kill_at, killed });
+        let why = match loss {
+            Loss::Reason(reason) => format!("was lost: {reason}"),
+            Loss::NotRenewed => "could not be renewed".to_owned(),
+        };
+        let what = if killed {
+            "the command is killed".to_owned()
+        } else {
+            format!("the command gets TERM now and KILL in {}", humantime::format_duration(left))
+        };
+        self.say(format!("lock '{}' {why}; {what}", self.name));
+    }
+
+    /// Says something without waiting for whoever reads it: a full pipe must not keep a command alive. The runtime's end waits for it.
+    fn say(&self, text: String) {
+        let report = self.report;
+        tokio::task::spawn_blocking(move || report.warn(text));
     }
 
     fn on_signal(&mut self, signal: Signal, signals: &Signals) -> io::Result<Option<ExitStatus>> {
@@ -148,10 +158,7 @@ impl<'a> Supervisor<'a> {
                 }
             },
             Signal::SIGCONT => self.resume(),
-            signal => {
-                self.report.info(format!("passing {signal} on to the command"));
-                self.child.signal(signal);
-            }
+            signal => self.child.signal(signal),
         }
         Ok(None)
     }
