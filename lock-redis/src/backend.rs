@@ -18,8 +18,8 @@ use crate::connection::{Link, Resend, Script};
 use crate::errors::unexpected;
 use crate::lease::RedisLease;
 use crate::scripts::{ACQUIRE, PROBE, RELEASE, TAKE, number, parts, text};
-use crate::slot::Keys;
-use crate::view::{holder, meta_ttl, note};
+use crate::slot::{Keys, Kind};
+use crate::view::{PROCESS_DIGITS, holder, meta_ttl, note};
 use crate::wait::{Registry, listen};
 
 /// How long an owner that was given up stays marked, in milliseconds: as long as a request may be held up on its way.
@@ -54,7 +54,7 @@ impl RedisLock {
         let inner = Arc::new(Inner {
             link: Link::new(&config, closed.clone())?,
             registry: Registry::default(),
-            process: Owner::random()?.to_string()[..16].to_owned(),
+            process: Owner::random()?.to_string()[..PROCESS_DIGITS].to_owned(),
             limit: config.operation_limit(),
             closed,
             capabilities: capabilities(),
@@ -152,12 +152,13 @@ impl<'a> Attempt<'a> {
         let sent = self.request.clock.now();
         let first = match self.take().await? {
             Some(seen) => seen,
-            None => self.long_way(None).await?,
+            // Boxed, so that the usual way does not carry the room for the others.
+            None => Box::pin(self.long_way(None)).await?,
         };
         match first {
-            Seen::Granted(token) => self.grant(token, sent).await,
+            Seen::Granted(token) => self.grant(token, sent),
             Seen::Busy { holder, .. } if self.request.wait == Wait::Never => Ok(Acquisition::Busy(holder)),
-            Seen::Busy { .. } => self.wait().await,
+            Seen::Busy { .. } => Box::pin(self.wait()).await,
         }
     }
 
@@ -169,7 +170,7 @@ impl<'a> Attempt<'a> {
         loop {
             let sent = self.request.clock.now();
             match self.long_way(Some(place)).await? {
-                Seen::Granted(token) => return self.grant(token, sent).await,
+                Seen::Granted(token) => return self.grant(token, sent),
                 Seen::Busy { holder, place: Some(now_at) } => {
                     place = Some(now_at);
                     let busy_for = holder.and_then(|holder| holder.remaining);
@@ -194,12 +195,13 @@ impl<'a> Attempt<'a> {
 
     /// One script for the usual case; `None` when the name is free but may not be taken so.
     async fn take(&self) -> Result<Option<Seen>, LockError> {
-        let tomb = self.keys.tomb(&self.request.owner);
-        let keys: [&[u8]; 4] = [self.keys.lock(), &self.keys.meta, &self.keys.queue, &tomb];
-        let meta_ttl = meta_ttl(self.request.ttl.get()).to_string();
-        let args: [&[u8]; 4] = [self.owner.as_bytes(), self.ttl.as_bytes(), self.note.as_bytes(), meta_ttl.as_bytes()];
+        let (meta, queue) = (self.keys.helper(Kind::Meta), self.keys.helper(Kind::Queue));
+        let keys: [&[u8]; 3] = [self.keys.lock(), &meta, &queue];
         // Below a day the counter's own week is enough.
-        let args = if self.request.ttl.get() > Duration::from_secs(86_400) { &args[..] } else { &args[..3] };
+        let long = self.request.ttl.get() > Duration::from_secs(86_400);
+        let meta_ttl = if long { meta_ttl(self.request.ttl.get()).to_string() } else { String::new() };
+        let args: [&[u8]; 4] = [self.owner.as_bytes(), self.ttl.as_bytes(), self.note.as_bytes(), meta_ttl.as_bytes()];
+        let args = if long { &args[..] } else { &args[..3] };
         let value = self.ask(&TAKE, &keys, args).await?;
         Ok(match &value {
             Value::Int(token) => Some(Seen::Granted(*token)),
@@ -215,8 +217,8 @@ impl<'a> Attempt<'a> {
 
     /// The script that knows of queues; it joins at `place` where that is given.
     async fn long_way(&self, join: Option<Option<u64>>) -> Result<Seen, LockError> {
-        let tomb = self.keys.tomb(&self.request.owner);
-        let keys: [&[u8]; 5] = [self.keys.lock(), &self.keys.meta, &self.keys.queue, &self.keys.board, &tomb];
+        let [meta, queue, board] = [Kind::Meta, Kind::Queue, Kind::Board].map(|kind| self.keys.helper(kind));
+        let keys: [&[u8]; 4] = [self.keys.lock(), &meta, &queue, &board];
         let meta_ttl = meta_ttl(self.request.ttl.get()).to_string();
         let place = join.flatten().map(|place| place.to_string()).unwrap_or_default();
         let args: [&[u8]; 7] = [
@@ -258,7 +260,7 @@ impl<'a> Attempt<'a> {
         answer.map(|answer| answer.value)
     }
 
-    async fn grant(&self, token: i64, sent: Deadline) -> Result<Acquisition, LockError> {
+    fn grant(&self, token: i64, sent: Deadline) -> Result<Acquisition, LockError> {
         let request = self.request;
         let valid_until = Deadline::valid_until(sent, request.ttl.get());
         if request.clock.has_passed(valid_until) {
@@ -277,7 +279,6 @@ impl<'a> Attempt<'a> {
             valid_until,
             clock: request.clock.clone(),
             limit: request.operation_timeout,
-            revoked: self.inner.registry.keep_lease(request.owner),
         };
         Ok(Acquisition::Granted(Box::new(lease) as Box<dyn Lease>))
     }
@@ -308,15 +309,12 @@ impl Inner {
         limit: Duration,
     ) -> Result<Released, LockError> {
         let text = owner.to_string();
-        let tomb = tomb.then(|| keys.tomb(owner));
-        let mut all: Vec<&[u8]> = vec![keys.lock(), &keys.queue, &keys.board];
-        let mut args: Vec<&[u8]> = vec![text.as_bytes()];
-        if let Some(tomb) = &tomb {
-            all.push(tomb);
-            args.push(TOMB_TTL);
-        }
-        let answer = bounded(limit, self.link.run(&RELEASE, &all, &args, Resend::Never)).await?.value;
-        if tomb.is_some() {
+        let (queue, board) = (keys.helper(Kind::Queue), keys.helper(Kind::Board));
+        let all: [&[u8]; 3] = [keys.lock(), &queue, &board];
+        let args: [&[u8]; 2] = [text.as_bytes(), TOMB_TTL];
+        let args = if tomb { &args[..] } else { &args[..1] };
+        let answer = bounded(limit, self.link.run(&RELEASE, &all, args, Resend::Never)).await?.value;
+        if tomb {
             self.registry.settle(owner);
         }
         Ok(if answer == Value::Int(1) { Released::Released } else { Released::NotHeld })

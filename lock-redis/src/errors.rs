@@ -177,6 +177,10 @@ pub(crate) fn meaning_of(error: &RedisError) -> Meaning {
     if text.contains("max number of clients reached") {
         return FULL;
     }
+    // A right that is missing in the midst of a script leaves what came before.
+    if text.contains("The user executing the script can't") {
+        return Meaning { effect: Unknown, ..by_code("NOPERM") };
+    }
     if error.kind() == redis::ErrorKind::AuthenticationFailed {
         return LOGIN;
     }
@@ -185,9 +189,7 @@ pub(crate) fn meaning_of(error: &RedisError) -> Meaning {
         let wrapped = || {
             BY_CODE.iter().find(|(code, _)| text.contains(&format!("-{code} ")) || text.contains(&format!(": {code} ")))
         };
-        let row = BY_CODE.iter().find(|(known, _)| *known == code).or_else(wrapped).map_or(UNKNOWN, |row| row.1);
-        // A right that is missing in the midst of a script leaves what came before.
-        return if code == "NOPERM" && text.contains("script:") { Meaning { effect: Unknown, ..row } } else { row };
+        return BY_CODE.iter().find(|(known, _)| *known == code).or_else(wrapped).map_or(UNKNOWN, |row| row.1);
     }
     // The driver keeps the system's error in an `Arc`, which is an error itself.
     let shared = error.source().and_then(|e| e.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
@@ -277,6 +279,9 @@ mod tests {
         }
         assert_eq!(meaning_of(&answer("ERR max number of clients reached")), FULL);
         assert_eq!(meaning_of(&answer("ERR something new")), UNKNOWN);
+        let half =
+            meaning_of(&answer("ERR The user executing the script can't run this command or subcommand script: 1"));
+        assert_eq!((half.kind, half.effect), (Denied, Unknown));
     }
 
     #[test]

@@ -4,18 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use lock_core::{Clock, Deadline, FencingToken, Lease, LockError, LostReason, Owner, Released, Renewal, Ttl, bounded};
-use tokio::sync::watch;
-
 use crate::backend::Inner;
 use crate::connection::Resend;
 use crate::errors::unexpected;
 use crate::scripts::{RENEW, text};
-use crate::slot::Keys;
+use crate::slot::{Keys, Kind};
 use crate::view::meta_ttl;
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lock_core::{Clock, Deadline, FencingToken, Lease, LockError, LostReason, Owner, Released, Renewal, Ttl, bounded};
 
 pub(crate) struct RedisLease {
     pub(crate) inner: Arc<Inner>,
@@ -27,7 +25,6 @@ pub(crate) struct RedisLease {
     pub(crate) valid_until: Deadline,
     pub(crate) clock: Clock,
     pub(crate) limit: Duration,
-    pub(crate) revoked: watch::Receiver<bool>,
 }
 
 #[async_trait]
@@ -45,9 +42,9 @@ impl Lease for RedisLease {
     }
 
     fn loss(&self) -> BoxFuture<'static, LostReason> {
-        let mut revoked = self.revoked.clone();
+        let revoked = self.inner.registry.revocation(self.owner);
         async move {
-            if revoked.wait_for(|revoked| *revoked).await.is_err() {
+            if revoked.await.is_err() {
                 // The lease is gone, and nobody is left to tell.
                 std::future::pending::<()>().await;
             }
@@ -61,7 +58,8 @@ impl Lease for RedisLease {
         let owner = self.owner.to_string();
         let (ttl, meta_ttl) = (self.ttl.as_millis().to_string(), meta_ttl(self.ttl.get()).to_string());
         let token = self.token.get().to_string();
-        let keys: [&[u8]; 2] = [self.keys.lock(), &self.keys.meta];
+        let meta = self.keys.helper(Kind::Meta);
+        let keys: [&[u8]; 2] = [self.keys.lock(), &meta];
         let args: [&[u8]; 5] =
             [owner.as_bytes(), ttl.as_bytes(), meta_ttl.as_bytes(), self.note.as_bytes(), token.as_bytes()];
         let sent = self.clock.now();

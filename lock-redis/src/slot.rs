@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use lock_core::{LockName, Owner};
+use lock_core::LockName;
 
 /// A cluster has so many slots.
 const SLOTS: usize = 16_384;
@@ -13,58 +13,77 @@ const SLOTS: usize = 16_384;
 /// something that brings it into the name's slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    lock: LockName,
-    pub(crate) meta: Vec<u8>,
-    pub(crate) queue: Vec<u8>,
-    pub(crate) board: Vec<u8>,
+    name: LockName,
+    way: Way,
+}
+
+/// What brings a helper key into the slot of its name.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// The name has a hash tag, which serves its helper keys too.
+    Same,
+    /// The name has no brace: a tag of that slot.
+    Tag([u8; 5]),
+    /// There is a brace but no tag, so that the whole key counts and no tag of ours would: letters, chosen for this slot.
+    Search(usize),
+}
+
+/// The kinds of helper keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A hash: the counter `t`, the note of the last grant `h`, the owner that was last revoked `x`.
+    Meta = b'm' as isize,
+    /// A sorted set: waiters by the time at which they joined, then owners that were given up.
+    Queue = b'q' as isize,
+    /// A hash: which process each waiter is in, when each process was last alive, and for whom the name was last set aside.
+    Board = b'b' as isize,
 }
 
 impl Keys {
     pub(crate) fn new(name: &LockName) -> Self {
-        let helper = |kind: &[u8]| helper(name.as_str().as_bytes(), kind);
-        Self { lock: name.clone(), meta: helper(b"m"), queue: helper(b"q"), board: helper(b"b") }
+        let bytes = name.as_str().as_bytes();
+        let way = if !bytes.contains(&b'{') {
+            Way::Tag(TAGS[slot(bytes)])
+        } else if hash_tag(bytes).is_some() {
+            Way::Same
+        } else {
+            Way::Search(slot(bytes))
+        };
+        Self { name: name.clone(), way }
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
     }
 
     /// The lock itself: the name as it is.
     pub(crate) fn lock(&self) -> &[u8] {
-        self.lock.as_str().as_bytes()
+        self.name.as_str().as_bytes()
     }
 
-    pub(crate) fn name(&self) -> &LockName {
-        &self.lock
-    }
-
-    /// Marks an owner that has been given up.
-    pub(crate) fn tomb(&self, owner: &Owner) -> Vec<u8> {
-        helper(self.lock(), format!("d{owner}").as_bytes())
-    }
-}
-
-fn helper(name: &[u8], kind: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(name.len() + kind.len() + 8);
-    key.extend_from_slice(name);
-    key.push(0xFF);
-    key.extend_from_slice(kind);
-    if hash_tag(name).is_some() {
-        return key;
-    }
-    let slot = slot(name);
-    if !name.contains(&b'{') {
-        key.extend_from_slice(&TAGS[slot]);
-        return key;
-    }
-    // A brace without a working tag: the whole key is hashed, and no tag of ours could work either.
-    let before = crc16(0, &key);
-    let digits = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    for n in 0..digits.len().pow(4) {
-        let suffix = [36 * 36 * 36, 36 * 36, 36, 1].map(|place| digits[n / place % 36]);
-        if crc16(before, &suffix) as usize % SLOTS == slot {
-            key.extend_from_slice(&suffix);
-            break;
+    /// A helper key.
+    pub(crate) fn helper(&self, kind: Kind) -> Vec<u8> {
+        let name = self.lock();
+        let mut key = Vec::with_capacity(name.len() + 7);
+        key.extend_from_slice(name);
+        key.extend_from_slice(&[0xFF, kind as u8]);
+        match self.way {
+            Way::Same => {}
+            Way::Tag(tag) => key.extend_from_slice(&tag),
+            Way::Search(slot) => {
+                let before = crc16(0, &key);
+                let fitting = (0..DIGITS.len().pow(4))
+                    .map(|n| [36 * 36 * 36, 36 * 36, 36, 1].map(|place| DIGITS[n / place % 36]));
+                key.extend(
+                    fitting.into_iter().find(|text| crc16(before, text) as usize % SLOTS == slot).unwrap_or_default(),
+                );
+            }
         }
+        key
     }
-    key
 }
+
+const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// For each slot a tag that lies in it, such as `{1zp}`.
 static TAGS: LazyLock<Vec<[u8; 5]>> = LazyLock::new(|| {
@@ -134,8 +153,7 @@ mod tests {
 
     fn check(name: &str) {
         let keys = Keys::new(&LockName::new(name).unwrap());
-        let owner = Owner::random().unwrap();
-        let all = [keys.meta.clone(), keys.queue.clone(), keys.board.clone(), keys.tomb(&owner)];
+        let all = [Kind::Meta, Kind::Queue, Kind::Board].map(|kind| keys.helper(kind));
         for (i, key) in all.iter().enumerate() {
             assert_eq!(slot(key), slot(name.as_bytes()), "{name:?} {key:?}");
             assert!(key.starts_with(name.as_bytes()), "under the same prefix");
@@ -160,7 +178,8 @@ mod tests {
         #[test]
         fn helper_keys_of_different_names_differ(a in "[ab{}q]{1,6}", b in "[ab{}q]{1,6}") {
             prop_assume!(a != b);
-            prop_assert_ne!(helper(a.as_bytes(), b"m"), helper(b.as_bytes(), b"m"));
+            let meta = |name| Keys::new(&LockName::new(name).unwrap()).helper(Kind::Meta);
+            prop_assert_ne!(meta(&a), meta(&b));
         }
     }
 }

@@ -11,17 +11,22 @@ use crate::backend::Inner;
 use crate::connection::Resend;
 use crate::errors::unexpected;
 use crate::scripts::{INSPECT, REVOKE, number, parts, text};
-use crate::slot::Keys;
+use crate::slot::{Keys, Kind};
 
 /// The value that takes the owner's place when a lease is revoked.
 const MARK: &str = "revoked:";
+/// So many of the owner's digits are in the note: 64 bits tell two holders of one name apart.
+const OWNER_NOTED: usize = 16;
+/// A process is named by 48 random bits.
+pub(crate) const PROCESS_DIGITS: usize = 12;
 /// Names looked at in one go while listing.
 const SCAN_COUNT: u32 = 1000;
 
 impl Inner {
     pub(crate) async fn look(&self, name: &LockName) -> Result<Option<Holder>, LockError> {
         let keys = Keys::new(name);
-        let all: [&[u8]; 4] = [keys.lock(), &keys.meta, &keys.queue, &keys.board];
+        let [meta, queue, board] = [Kind::Meta, Kind::Queue, Kind::Board].map(|kind| keys.helper(kind));
+        let all: [&[u8]; 4] = [keys.lock(), &meta, &queue, &board];
         let answer = bounded(self.limit, self.link.run(&INSPECT, &all, &[], Resend::Once)).await?;
         let answer = parts(&answer.value);
         if answer.is_empty() {
@@ -73,7 +78,8 @@ impl Inner {
         how: Revoke,
     ) -> Result<Released, LockError> {
         let keys = Keys::new(name);
-        let all: [&[u8]; 4] = [keys.lock(), &keys.meta, &keys.queue, &keys.board];
+        let [meta, queue, board] = [Kind::Meta, Kind::Queue, Kind::Board].map(|kind| keys.helper(kind));
+        let all: [&[u8]; 4] = [keys.lock(), &meta, &queue, &board];
         let expect = expect.map(|token| token.get().to_string()).unwrap_or_default();
         let how: &[u8] = if how == Revoke::Now { b"now" } else { b"mark" };
         // The lease that is looked at is the one that is broken; another that comes in between is looked at in its turn.
@@ -111,10 +117,12 @@ pub(crate) fn meta_ttl(ttl: Duration) -> u128 {
     (ttl + Duration::from_secs(7 * 24 * 60 * 60)).as_millis()
 }
 
-/// What is noted of a holder: owner, process, time in milliseconds, label.
+/// What is noted of a holder: half the owner's digits, the process, the time in milliseconds, the label.
+///
+/// Short, because the server copies texts of more than 64 bytes once more.
 pub(crate) fn note(owner: &str, process: &str, label: &str) -> String {
     let since = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
-    format!("{owner}{process}{since} {label}")
+    format!("{}{process}{since:x} {label}", &owner[..OWNER_NOTED])
 }
 
 /// The holder, from the lock's value and remaining milliseconds, the note and token of the last grant, and the owner for
@@ -129,7 +137,9 @@ pub(crate) fn holder(
     let meta = meta.map(parts).unwrap_or_default();
     let (note, token) = (text(meta.first()), number(meta.get(1)));
     let owner = value.strip_prefix(MARK).unwrap_or(value);
-    let noted = note.split_at_checked(48).filter(|(who, _)| who.starts_with(owner) && owner.len() == 32);
+    let noted = note
+        .split_at_checked(OWNER_NOTED + PROCESS_DIGITS)
+        .filter(|(who, _)| owner.len() == 32 && owner.get(..OWNER_NOTED).is_some_and(|half| who.starts_with(half)));
     let state = if value != owner {
         HolderState::Revoked
     } else if noted.is_some() {
@@ -143,7 +153,8 @@ pub(crate) fn holder(
     holder.remaining = remaining.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
     if let Some((since, label)) = noted.and_then(|(_, rest)| rest.split_once(' ')) {
         holder.token = token.and_then(|token| u64::try_from(token).ok()).map(FencingToken::new);
-        holder.since = since.parse().ok().and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        holder.since =
+            u64::from_str_radix(since, 16).ok().and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
         holder.label = (!label.is_empty()).then(|| label.to_owned());
     }
     holder
@@ -170,7 +181,7 @@ mod tests {
         let name = LockName::new("n").unwrap();
         let owner = "00112233445566778899aabbccddeeff";
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let meta = Value::Array(vec![bulk(&note(owner, "0123456789abcdef", "host 7")), bulk("42")]);
+        let meta = Value::Array(vec![bulk(&note(owner, "0123456789ab", "host 7")), bulk("42")]);
         let held = holder(&name, owner, Some(5), Some(&meta), owner);
         assert_eq!(held.state, HolderState::Held);
         assert_eq!(held.token, Some(FencingToken::new(42)));

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lock_core::{LockError, LockName, Owner, bounded};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot};
 
 use crate::backend::Inner;
 use crate::connection::{Resend, lock};
 use crate::scripts::{DECLINE, POLL, number, parts, text};
-use crate::slot::Keys;
+use crate::slot::{Keys, Kind};
 
 /// A poll beats the process's heart, which counts as dead after 600 ms.
 const POLL_EVERY: Duration = Duration::from_millis(200);
@@ -30,7 +30,7 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Tables {
     names: HashMap<LockName, Queue>,
-    leases: HashMap<Owner, watch::Sender<bool>>,
+    leases: HashMap<Owner, oneshot::Sender<()>>,
     /// Owners of whom a request may still be on its way.
     doubts: HashSet<Owner>,
 }
@@ -80,12 +80,16 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(queue) = lock(&self.registry.tables).names.get_mut(self.name) {
-            queue.waiters.remove(&self.owner);
-            // The poll itself sees that nobody is left, and ends.
-            if let Some(poll) = queue.poll.as_ref().filter(|_| queue.waiters.is_empty()) {
-                poll.within(Duration::ZERO);
-            }
+        let mut tables = lock(&self.registry.tables);
+        let Some(queue) = tables.names.get_mut(self.name) else { return };
+        queue.waiters.remove(&self.owner);
+        if !queue.waiters.is_empty() {
+            return;
+        }
+        match &queue.poll {
+            // It sees that nobody is left, and ends.
+            Some(poll) => poll.within(Duration::ZERO),
+            None => drop(tables.names.remove(self.name)),
         }
     }
 }
@@ -99,9 +103,9 @@ impl Registry {
         Place { registry: self, name, owner, wake }
     }
 
-    /// Keeps a lease's owner, so that a late message cannot take it for a stranger's.
-    pub(crate) fn keep_lease(&self, owner: Owner) -> watch::Receiver<bool> {
-        let (sender, receiver) = watch::channel(false);
+    /// Ready when the lease of this owner is revoked; an error when it is gone.
+    pub(crate) fn revocation(&self, owner: Owner) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
         lock(&self.tables).leases.insert(owner, sender);
         receiver
     }
@@ -150,8 +154,9 @@ impl Registry {
     }
 
     fn revoke(&self, owner: &Owner) {
-        if let Some(lease) = lock(&self.tables).leases.get(owner) {
-            lease.send_replace(true);
+        if let Some(lease) = lock(&self.tables).leases.remove(owner) {
+            // Nobody listens any more: then it is gone anyway.
+            let _ = lease.send(());
         }
     }
 
@@ -183,7 +188,8 @@ impl Inner {
     }
 
     async fn poll_once(&self, keys: &Keys, oldest: &Owner) -> Result<Duration, LockError> {
-        let all: [&[u8]; 3] = [keys.lock(), &keys.queue, &keys.board];
+        let (queue, board) = (keys.helper(Kind::Queue), keys.helper(Kind::Board));
+        let all: [&[u8]; 3] = [keys.lock(), &queue, &board];
         let first = oldest.to_string();
         let args: [&[u8]; 2] = [self.process.as_bytes(), first.as_bytes()];
         let answer = bounded(self.limit, self.link.run(&POLL, &all, &args, Resend::Once)).await?.value;
@@ -204,7 +210,8 @@ impl Inner {
     /// Gives back what was set aside for a waiter that this process does not know (any more).
     async fn decline(&self, name: &LockName, owner: &Owner) {
         let keys = Keys::new(name);
-        let all: [&[u8]; 4] = [keys.lock(), &keys.meta, &keys.queue, &keys.board];
+        let [meta, queue, board] = [Kind::Meta, Kind::Queue, Kind::Board].map(|kind| keys.helper(kind));
+        let all: [&[u8]; 4] = [keys.lock(), &meta, &queue, &board];
         let owner = owner.to_string();
         let args: [&[u8]; 1] = [owner.as_bytes()];
         let answer = bounded(self.limit, self.link.run(&DECLINE, &all, &args, Resend::Once)).await;

@@ -1,8 +1,8 @@
 -- The long way: recognises its own lock, claims a reservation, takes, or joins the queue.
--- KEYS lock meta queue board tomb  ARGV owner ttl note meta-ttl process wait place
-local lock, meta, queue, board, tomb = unpack(KEYS)
+-- KEYS lock meta queue board  ARGV owner ttl note meta-ttl process wait place
+local lock, meta, queue, board = unpack(KEYS)
 local owner, ttl, note, meta_ttl, process, wait, place = unpack(ARGV)
-if call('EXISTS', tomb) == 1 then
+if call('ZSCORE', queue, 'dead' .. owner) then
   return { 'dead' }
 end
 
@@ -10,7 +10,7 @@ local function own()
   call('PEXPIRE', lock, ttl)
   leave(queue, board, owner)
   local held = call('HMGET', meta, 'h', 't')
-  if held[1] and held[2] and string.sub(held[1], 1, 32) == owner then
+  if held[1] and held[2] and string.sub(held[1], 1, 16) == string.sub(owner, 1, 16) then
     return { 'granted', tonumber(held[2]) }
   end
   return { 'granted', count(meta, note, meta_ttl) }
@@ -27,9 +27,10 @@ if value == owner then
   return own()
 end
 local now = clock()
+call('ZREMRANGEBYSCORE', queue, TOMBS, string.format('%.0f', TOMBS + math.floor(now / 1000)))
 if not value then
   local open = call('HGET', board, 'open')
-  local head = call('ZRANGE', queue, 0, 0)[1]
+  local head = first(queue)
   if not head or head == owner and now / 1000 >= tonumber(open or 0) then
     return take()
   end
@@ -47,7 +48,7 @@ if not value then
   if value == owner then
     return own()
   end
-  if not value and call('EXISTS', queue) == 0 then
+  if not value and not first(queue) then
     return take()
   end
 end

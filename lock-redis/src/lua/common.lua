@@ -1,7 +1,9 @@
 local call = redis.call
 -- Milliseconds: how long a free name is set aside for a waiter, after which silence a process counts as dead, how long a
--- name is left open for clients that know of no queue, and how long a queue outlives its last sign of life.
-local RESERVE, STALE, OPEN, LINGER = 300, 600, 20, 30000
+-- name is left open for clients that know of no queue, and how long queue and board outlive their last use.
+local RESERVE, STALE, OPEN, LINGER = 300, 600, 20, 600000
+-- Owners that were given up lie behind all waiters, scored by the millisecond at which they are forgotten.
+local TOMBS = 5000000000000000
 
 -- Microseconds.
 local function clock()
@@ -19,6 +21,18 @@ local function count(meta, note, meta_ttl)
   call('HSET', meta, 'h', note)
   call('PEXPIRE', meta, meta_ttl)
   return token
+end
+
+-- The waiter that joined first.
+local function first(queue)
+  local head = call('ZRANGE', queue, 0, 0)[1]
+  return head and #head == 32 and head
+end
+
+-- From here on no late request of this owner takes anything.
+local function bury(queue, owner, ttl)
+  call('ZADD', queue, string.format('%.0f', TOMBS + math.floor(clock() / 1000) + ttl), 'dead' .. owner)
+  call('PEXPIRE', queue, LINGER)
 end
 
 local function leave(queue, board, owner)
@@ -39,7 +53,7 @@ local function hand_over(lock, queue, board, now)
     return
   end
   for _ = 1, 1000 do
-    local head = call('ZRANGE', queue, 0, 0)[1]
+    local head = first(queue)
     if not head then
       return
     end
@@ -63,7 +77,7 @@ end
 local function sweep(board, now)
   local all = call('HGETALL', board)
   for i = 1, #all, 2 do
-    if #all[i] == 16 and now - tonumber(all[i + 1]) > LINGER then
+    if #all[i] == 12 and now - tonumber(all[i + 1]) > 10 * STALE then
       call('HDEL', board, all[i])
     end
   end
@@ -82,7 +96,7 @@ local function pass_on(lock, queue, board)
   call('HSET', board, 'count', 0, 'open', math.floor(now / 1000) + OPEN)
   call('PEXPIRE', board, LINGER)
   sweep(board, now / 1000)
-  local head = call('ZRANGE', queue, 0, 0)[1]
+  local head = first(queue)
   local process = head and call('HGET', board, head)
   if process then
     tell(process, 'O', head, lock)

@@ -2,7 +2,7 @@
 -- KEYS lock meta queue board  ARGV owner
 local lock, meta, queue, board = unpack(KEYS)
 local note = call('HGET', meta, 'h')
-if call('GET', lock) == ARGV[1] and not (note and string.sub(note, 1, 32) == ARGV[1]) then
+if call('GET', lock) == ARGV[1] and not (note and string.sub(note, 1, 16) == string.sub(ARGV[1], 1, 16)) then
   call('DEL', lock)
 end
 leave(queue, board, ARGV[1])

@@ -7,7 +7,7 @@ if redis.pcall('GET', lock) ~= value then
 end
 local owner = string.gsub(value, '^revoked:', '')
 local held = call('HMGET', meta, 'h', 't')
-local ours = held[1] and string.sub(held[1], 1, 32) == owner
+local ours = held[1] and string.sub(held[1], 1, 16) == string.sub(owner, 1, 16)
 if expect ~= '' and not (ours and held[2] == expect) then
   return 'other'
 end
@@ -22,6 +22,6 @@ elseif owner == value then
   call('SET', lock, 'revoked:' .. owner, 'KEEPTTL')
 end
 if ours then
-  tell(string.sub(held[1], 33, 48), 'X', owner, lock)
+  tell(string.sub(held[1], 17, 28), 'X', owner, lock)
 end
 return 'revoked'

@@ -1,7 +1,7 @@
--- The short way to a lock that is free, has no queue, and whose owner has not been given up.
--- KEYS lock meta queue tomb  ARGV owner ttl note [meta-ttl]
+-- The short way to a lock that is free and has no queue. Tombs stand in the queue too, so it is short of nothing.
+-- KEYS lock meta queue  ARGV owner ttl note [meta-ttl]
 local call = redis.call
-if call('EXISTS', KEYS[3], KEYS[4]) == 0 and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+if call('EXISTS', KEYS[3]) == 0 and call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   local token = call('HINCRBY', KEYS[2], 't', 1)
   local new = token == 1
   if new then

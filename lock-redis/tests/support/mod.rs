@@ -55,8 +55,10 @@ impl Server {
             if self.child.try_wait().unwrap().is_some() {
                 return false;
             }
-            if self.try_raw().await.is_ok() {
-                return true;
+            match self.try_raw().await {
+                Ok(_) => return true,
+                Err(e) if e.code() == Some("NOAUTH") => return true,
+                Err(_) => {}
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
