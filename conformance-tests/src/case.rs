@@ -16,7 +16,7 @@ pub struct Case {
     /// What it needs of a harness.
     pub needs: &'static [Need],
     /// The case itself.
-    pub run: for<'a> fn(&'a Bench) -> BoxFuture<'a, Outcome>,
+    pub(crate) run: for<'a> fn(&'a Bench) -> BoxFuture<'a, Outcome>,
 }
 
 impl Case {

@@ -15,14 +15,19 @@ use crate::process::Process;
 use crate::{Bench, Harness, Stop};
 
 /// The first argument of such a child.
-pub const FLAG: &str = "--conformance-child";
+pub(crate) const FLAG: &str = "--conformance-child";
+
+/// Whether this process is a child that a case has started. Such a process calls [`run`](crate::run) at once.
+pub fn is_child() -> bool {
+    std::env::args().nth(1).is_some_and(|first| first == FLAG)
+}
 
 /// How long a child may take for a step.
 const STEP_LIMIT: Duration = Duration::from_secs(20);
 
 /// What a child is to do. It says each step on a line of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub(crate) enum Task {
     /// Acquire and hold until the standard input ends, then release: `held TOKEN`, `lost REASON`, `released`.
     Hold,
     /// Acquire and release so many times, and write to a shared file meanwhile without any other protection: `done`.
@@ -33,17 +38,14 @@ pub enum Task {
 
 /// A child process that uses the user's API as any program would.
 #[derive(Debug)]
-pub struct Child {
+pub(crate) struct Child {
     process: Process,
     lines: Mutex<mpsc::Receiver<String>>,
 }
 
 impl Child {
     /// Starts a child on the bench's instance. `file` is what [`Task::Count`] writes to.
-    ///
-    /// # Errors
-    /// What starting the process says.
-    pub fn start(b: &Bench, task: Task, name: &LockName, ttl: Duration, file: &str) -> Result<Self, Stop> {
+    pub(crate) fn start(b: &Bench, task: Task, name: &LockName, ttl: Duration, file: &str) -> Result<Self, Stop> {
         Self::start_from(&std::env::current_exe()?, b, task, name, ttl, file)
     }
 
@@ -83,10 +85,7 @@ impl Child {
     }
 
     /// A child that holds the name already; its token.
-    ///
-    /// # Errors
-    /// When it does not get the name in time.
-    pub async fn holder(b: &Bench, name: &LockName, ttl: Duration) -> Result<(Self, u64), Stop> {
+    pub(crate) async fn holder(b: &Bench, name: &LockName, ttl: Duration) -> Result<(Self, u64), Stop> {
         let mut child = Self::start(b, Task::Hold, name, ttl, "")?;
         let token = child.expect("held").await?.parse()?;
         Ok((child, token))
@@ -94,10 +93,7 @@ impl Child {
 
     /// A holder of the version that was released last: `CONFORMANCE_RELEASED` names its test binary. Before there is a release,
     /// this version stands in for it.
-    ///
-    /// # Errors
-    /// When it does not get the name in time.
-    pub async fn released_holder(b: &Bench, name: &LockName, ttl: Duration) -> Result<(Self, u64), Stop> {
+    pub(crate) async fn released_holder(b: &Bench, name: &LockName, ttl: Duration) -> Result<(Self, u64), Stop> {
         let program = match std::env::var_os("CONFORMANCE_RELEASED") {
             Some(program) => program.into(),
             None => std::env::current_exe()?,
@@ -108,10 +104,7 @@ impl Child {
     }
 
     /// Waits for the next line, which must start with `word`; the rest of it.
-    ///
-    /// # Errors
-    /// When another line comes, or none in time.
-    pub async fn expect(&mut self, word: &str) -> Result<String, Stop> {
+    pub(crate) async fn expect(&mut self, word: &str) -> Result<String, Stop> {
         let lines = self.lines.get_mut().map_err(|_| "a reader of the child's lines panicked")?;
         match timeout(STEP_LIMIT, lines.recv()).await {
             Ok(Some(line)) => match line.strip_prefix(word) {
@@ -124,12 +117,12 @@ impl Child {
     }
 
     /// Ends its standard input: a holder releases.
-    pub fn end_input(&self) {
+    pub(crate) fn end_input(&self) {
         self.process.with_child(|child| drop(child.stdin.take()));
     }
 
     /// Its process.
-    pub fn process(&self) -> &Process {
+    pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 }

@@ -13,6 +13,8 @@ use crate::Stop;
 /// A backend under test: how to start an instance of it, and how to reach one.
 ///
 /// It is cheap to build and starts nothing by itself: the test binary builds it again in each child process.
+/// What its functions cannot do, they answer with [`Stop::Failed`]; a case that meets one fails. The suite drops none of their
+/// futures but at the end of a case that has failed by taking too long.
 #[async_trait]
 pub trait Harness: Debug + Send + Sync + 'static {
     /// The backend's name, as the report shows it.
@@ -39,6 +41,8 @@ pub trait Harness: Debug + Send + Sync + 'static {
 }
 
 /// A running backend, and the suite's own way into its store, past the backend's code. It ends when it is dropped.
+///
+/// The functions that a [`Need`] names are called only where the harness does not lack it.
 #[async_trait]
 pub trait Instance: Debug + Send + Sync + 'static {
     /// Where clients reach it.

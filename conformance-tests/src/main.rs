@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use conformance_tests::child;
 use conformance_tests::harnesses::attached::Attached;
 
 const USAGE: &str = "usage: conformance-tests URL [FILTER] [--report FILE] [FLAGS OF cargo test]
@@ -12,9 +11,11 @@ The store is used under random names and left as it was found. What would need t
 a backend's own test in the source tree starts servers for that.";
 
 fn main() -> ExitCode {
+    if conformance_tests::is_child() {
+        return conformance_tests::run(Attached::unnamed());
+    }
     let mut arguments: Vec<String> = std::env::args().collect();
     match arguments.get(1).map(String::as_str) {
-        Some(child::FLAG) => conformance_tests::run(Attached::unnamed()),
         Some("-h" | "--help") => {
             println!("{USAGE}");
             ExitCode::SUCCESS

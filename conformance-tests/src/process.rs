@@ -36,16 +36,25 @@ impl Process {
     }
 
     /// Freezes it (SIGSTOP).
+    ///
+    /// # Errors
+    /// What the operating system says.
     pub fn stop(&self) -> Result<(), Stop> {
         self.signal(Signal::SIGSTOP)
     }
 
     /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// What the operating system says.
     pub fn resume(&self) -> Result<(), Stop> {
         self.signal(Signal::SIGCONT)
     }
 
     /// Ends it at once (SIGKILL) and waits until it is gone.
+    ///
+    /// # Errors
+    /// What the operating system says.
     pub fn kill(&self) -> Result<(), Stop> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         child.kill()?;
@@ -101,6 +110,9 @@ fn spawn_on_lasting_thread(mut command: Command) -> io::Result<Child> {
 }
 
 /// A port of the loopback interface that nobody listens on now.
+///
+/// # Errors
+/// What the operating system says.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

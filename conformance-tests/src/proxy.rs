@@ -62,6 +62,9 @@ impl Proxy {
     ///
     /// # Errors
     /// What the operating system says.
+    ///
+    /// # Cancel safety
+    /// Dropping it starts nothing.
     pub async fn start(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;

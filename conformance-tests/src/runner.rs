@@ -28,7 +28,7 @@ pub fn run(harness: impl Harness) -> ExitCode {
 /// As [`run`], with a command line of one's own; its first word is the program.
 pub fn run_with(harness: impl Harness, mut arguments: Vec<String>) -> ExitCode {
     let harness: Arc<dyn Harness> = Arc::new(harness);
-    if arguments.get(1).is_some_and(|first| first == child::FLAG) {
+    if child::is_child() {
         return child::serve(harness);
     }
     let report = report_path(&mut arguments);

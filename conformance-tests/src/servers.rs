@@ -13,7 +13,7 @@ use crate::{Stop, eventually};
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// Waits until something accepts connections on the port.
-pub async fn accepts(port: u16) -> Result<(), Stop> {
+pub(crate) async fn accepts(port: u16) -> Result<(), Stop> {
     let open = eventually(START_LIMIT, || async { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await;
     if open { Ok(()) } else { Err(format!("nothing answers on port {port} within {START_LIMIT:?}").into()) }
 }

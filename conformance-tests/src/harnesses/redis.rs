@@ -101,7 +101,7 @@ impl RedisInstance {
 
 /// The suite's own way into the store of the server at a URL.
 #[derive(Clone, Debug)]
-pub struct RedisStore(pub String);
+pub(crate) struct RedisStore(pub(crate) String);
 
 impl RedisStore {
     /// A connection for one look: it must not outlive the runtime of its case.
@@ -110,7 +110,7 @@ impl RedisStore {
     }
 
     /// As [`Instance::peek`].
-    pub async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
+    pub(crate) async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
         let mut connection = self.connection().await?;
         let (owner, left): (Option<String>, i64) =
             redis::pipe().get(name.as_str()).pttl(name.as_str()).query_async(&mut connection).await?;
@@ -118,12 +118,12 @@ impl RedisStore {
     }
 
     /// As [`Instance::remove`].
-    pub async fn remove(&self, name: &LockName) -> Result<(), Stop> {
+    pub(crate) async fn remove(&self, name: &LockName) -> Result<(), Stop> {
         Ok(self.connection().await?.del(name.as_str()).await?)
     }
 
     /// As [`Instance::replace_owner`].
-    pub async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
+    pub(crate) async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
         let owner = Owner::random()?.to_string();
         let milliseconds = u64::try_from(ttl.as_millis())?;
         let () = self.connection().await?.pset_ex(name.as_str(), &owner, milliseconds).await?;
@@ -131,7 +131,7 @@ impl RedisStore {
     }
 
     /// As [`Instance::put_foreign`].
-    pub async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
+    pub(crate) async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
         let mut connection = self.connection().await?;
         self.remove(name).await?;
         match kind {
@@ -146,7 +146,7 @@ impl RedisStore {
     /// The lock's own key; waiters in the queue and on the board; and any key that will not vanish by itself.
     ///
     /// Helper keys are the name, the byte 0xFF, and what they are.
-    pub async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
+    pub(crate) async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
         let mut connection = self.connection().await?;
         let mut left = Vec::new();
         let kind: String = redis::cmd("TYPE").arg(name.as_str()).query_async(&mut connection).await?;

@@ -87,7 +87,7 @@ impl Instance for SqliteInstance {
 
 /// The suite's own way into a file.
 #[derive(Clone, Debug)]
-pub struct SqliteStore(pub PathBuf);
+pub(crate) struct SqliteStore(pub(crate) PathBuf);
 
 impl SqliteStore {
     async fn open(&self) -> Result<SqliteConnection, Stop> {
@@ -95,7 +95,7 @@ impl SqliteStore {
     }
 
     /// As [`Instance::peek`].
-    pub async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
+    pub(crate) async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
         let row: Option<(String, i64)> = sqlx::query_as("SELECT owner, expires FROM locks WHERE name = ?")
             .bind(name.as_str().as_bytes())
             .fetch_optional(&mut self.open().await?)
@@ -108,7 +108,7 @@ impl SqliteStore {
     }
 
     /// As [`Instance::remove`].
-    pub async fn remove(&self, name: &LockName) -> Result<(), Stop> {
+    pub(crate) async fn remove(&self, name: &LockName) -> Result<(), Stop> {
         sqlx::query("DELETE FROM locks WHERE name = ?")
             .bind(name.as_str().as_bytes())
             .execute(&mut self.open().await?)
@@ -117,7 +117,7 @@ impl SqliteStore {
     }
 
     /// As [`Instance::replace_owner`].
-    pub async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
+    pub(crate) async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
         let owner = Owner::random()?.to_string();
         let changed = sqlx::query("UPDATE locks SET owner = ?, expires = ? WHERE name = ?")
             .bind(&owner)
@@ -130,7 +130,7 @@ impl SqliteStore {
     }
 
     /// Rows of leases that live, and of waiters. A row whose time is over is overwritten or swept by the next writer.
-    pub async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
+    pub(crate) async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
         let mut connection = self.open().await?;
         let mut left = Vec::new();
         for (table, end) in [("locks", "expires"), ("next", "until")] {

@@ -1,4 +1,7 @@
 //! A look into a store through the contract itself, where there is no other way in.
+//!
+//! A suite that looks through the code under test believes what that code says: a harness that can look past it should.
+//! Each function fails as the contract's calls do, and dropping one of them loses its answer only.
 
 use std::time::Duration;
 

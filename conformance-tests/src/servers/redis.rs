@@ -21,6 +21,12 @@ pub struct RedisServer {
 
 impl RedisServer {
     /// Starts one, with further arguments such as `--appendonly yes`, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it is not installed, which says how to install it, or does not answer in time.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the server.
     pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
         let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
         let mut tries = 3;
