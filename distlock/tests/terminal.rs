@@ -172,13 +172,14 @@ fn control_z_stops_both_and_fg_continues_both() {
 fn a_lock_that_ran_out_while_stopped_is_lost() {
     let lab = Lab::new();
     let mut shell = Session::shell(&lab);
-    shell.types("distlock run tty --ttl 300ms -- sh -c 'echo up; while sleep 0.02; do :; done'\n");
+    shell.types("distlock run tty --ttl 300ms -- sh -c 'echo up; read line; touch ran'\n");
     shell.sees("up\r\n");
     shell.types("\x1a");
     shell.sees("Stopped");
     assert_eq!(lab.run(&["run", "tty", "--wait", "5s", "--", "true"]).code(), 0);
     shell.types("fg; echo \"code\" \"$?;\"\n");
     shell.sees("code 79;");
+    assert!(!lab.path("ran").exists());
     shell.types("exit 0\n");
     assert_eq!(shell.code(), Some(0));
 }

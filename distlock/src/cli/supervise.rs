@@ -81,7 +81,10 @@ impl<'a> Supervisor<'a> {
                 signal = signals.next() => if let Some(status) = self.on_signal(signal, signals)? {
                     break status;
                 },
-                () = sleep(wake.min(LOOK)) => {}
+                // A look at the command, too: its end must not hang on one signal.
+                () = sleep(wake.min(LOOK)) => if let Some(status) = self.reap(signals)? {
+                    break status;
+                },
             }
         };
         if let (None, Some(reason)) = (&self.stop, self.guard.lost_reason()) {
@@ -150,17 +153,21 @@ impl<'a> Supervisor<'a> {
 
     fn on_signal(&mut self, signal: Signal, signals: &Signals) -> io::Result<Option<ExitStatus>> {
         match signal {
-            Signal::SIGCHLD => loop {
-                match self.child.poll()? {
-                    Change::Ended(status) => return Ok(Some(status)),
-                    Change::Stopped(by) => self.on_stop(by, signals),
-                    Change::Nothing => return Ok(None),
-                }
-            },
+            Signal::SIGCHLD => return self.reap(signals),
             Signal::SIGCONT => self.resume(),
             signal => self.child.signal(signal),
         }
         Ok(None)
+    }
+
+    fn reap(&mut self, signals: &Signals) -> io::Result<Option<ExitStatus>> {
+        loop {
+            match self.child.poll()? {
+                Change::Ended(status) => return Ok(Some(status)),
+                Change::Stopped(by) => self.on_stop(by, signals),
+                Change::Nothing => return Ok(None),
+            }
+        }
     }
 
     /// The command was stopped. The tool stops with it, so that the shell takes the terminal back: nobody works then, and nobody renews.
