@@ -5,6 +5,7 @@
 
 mod faults;
 mod record;
+mod store;
 mod worker;
 
 use std::path::Path;
@@ -44,6 +45,7 @@ impl Siege {
         let url = format!("redis://127.0.0.1:{}/", server.port());
         let folder = tempfile::tempdir()?;
         let mut faults = faults::Faults::new(&url, self.seed).await?;
+        let store = store::StoreWatch::begin(&url).await?;
         let mut generation = 0;
         let mut workers = Vec::new();
         for _ in 0..PROCESSES {
@@ -63,10 +65,11 @@ impl Siege {
                 eprintln!("{:>4} s  {} faults", start.elapsed().as_secs(), faults.total());
             }
         }
+        let longest_free = store.end().await?;
         faults.end(&workers)?;
         end_all(&workers).await?;
         let left = faults.leftovers().await?;
-        Verdict::of(folder.path(), faults.counts(), left)
+        Verdict::of(folder.path(), longest_free, faults.counts(), left)
     }
 }
 

@@ -146,6 +146,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         // The channel closes behind this, and the keeper releases.
         self.held.0.release();
+        self.held.0.guard_goes();
     }
 }
 

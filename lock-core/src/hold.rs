@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +21,14 @@ pub(crate) struct Hold {
     clock: Clock,
     word: AtomicU64,
     raised: CancellationToken,
+    /// Which of guard and keeper have gone.
+    gone: AtomicU8,
+    /// How many guards of the manager have gone before their keepers: releases that are not confirmed yet.
+    departures: Arc<AtomicIsize>,
 }
+
+const GUARD_GONE: u8 = 1;
+const KEEPER_GONE: u8 = 2;
 
 const ENDED: u64 = 1 << 63;
 const RELEASED: u64 = ENDED | 0xff;
@@ -34,9 +41,24 @@ impl Hold {
         ttl: Duration,
         valid_until: Deadline,
         clock: Clock,
+        departures: Arc<AtomicIsize>,
     ) -> Self {
         let word = AtomicU64::new(valid_until.to_nanos());
-        Self { name, owner, token, ttl, clock, word, raised: CancellationToken::new() }
+        let (raised, gone) = (CancellationToken::new(), AtomicU8::new(0));
+        Self { name, owner, token, ttl, clock, word, raised, gone, departures }
+    }
+
+    pub(crate) fn guard_goes(&self) {
+        if self.gone.fetch_or(GUARD_GONE, Ordering::AcqRel) == 0 {
+            self.departures.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn keeper_goes(&self) {
+        // The guard may not have counted itself yet: then the sum is below zero for a moment.
+        if self.gone.fetch_or(KEEPER_GONE, Ordering::AcqRel) == GUARD_GONE {
+            self.departures.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Whether the lease is held now; latches the loss when its time has passed.
@@ -141,7 +163,8 @@ mod tests {
     fn hold(clock: &ManualClock, span: Duration) -> Hold {
         let clock = clock.clock();
         let until = clock.now().after(span);
-        Hold::new(LockName::new("x").unwrap(), Owner::random().unwrap(), FencingToken::new(1), span, until, clock)
+        let (name, owner) = (LockName::new("x").unwrap(), Owner::random().unwrap());
+        Hold::new(name, owner, FencingToken::new(1), span, until, clock, Arc::default())
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl Keeper {
             lease.effective_ttl(),
             lease.valid_until(),
             self.request.clock.clone(),
+            self.shared.departures.clone(),
         ));
         // Held from here on; if this task dies, the guard learns of it.
         let last_breath = LastBreath(hold.clone());
@@ -73,6 +74,7 @@ impl Keeper {
         let _listed = self.shared.list_held(&self.request.name);
         if reply.send(Ok(Some(grant))).is_err() {
             hold.release();
+            hold.guard_goes();
         }
         self.keep(lease, hold, inbox).await;
         drop(last_breath);
@@ -84,6 +86,7 @@ struct LastBreath(Arc<Hold>);
 
 impl Drop for LastBreath {
     fn drop(&mut self) {
+        self.0.keeper_goes();
         if self.0.is_held() {
             self.0.lose(LostReason::KeeperDied);
         }

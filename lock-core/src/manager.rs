@@ -1,6 +1,7 @@
 //! The entrance for users: a backend, its runtime and the defaults of its locks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -16,7 +17,9 @@ use crate::{
 /// Hands out locks of one backend. A clone is cheap and stands for the same manager.
 ///
 /// Its futures need no particular executor: drivers and keepers live on a thread of the manager's own, unless
-/// [`ManagerBuilder::runtime`] says otherwise. When the last clone and the last guard are gone, the thread ends.
+/// [`ManagerBuilder::runtime`] says otherwise. When the last clone and the last guard are gone, the thread ends. The drop of the last clone
+/// waits up to 100 ms for releases of guards that were dropped just before, since at the end of `main` nobody else would; to be certain of them,
+/// [`close`](Self::close).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
@@ -31,8 +34,31 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockManager {
+    // Before `shared`, so that it goes first.
+    _last: Arc<LastClone>,
     shared: Arc<Shared>,
     defaults: Defaults,
+}
+
+/// Goes with the last clone of a manager. Where `main` ends with a guard in its hands, that is the last moment at which the release can
+/// still be sent, so a short while is given to it.
+#[derive(Debug)]
+struct LastClone(Arc<Shared>);
+
+/// How long the last clone of a manager waits in its drop for releases that are under way.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+impl Drop for LastClone {
+    fn drop(&mut self) {
+        let start = std::time::Instant::now();
+        while self.0.runtime.is_own()
+            && self.0.departures.load(Ordering::Acquire) > 0
+            && start.elapsed() < FAREWELL
+            && !self.0.closing.is_cancelled()
+        {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
 }
 
 /// What a request starts with.
@@ -298,9 +324,7 @@ impl ManagerBuilder {
         if !self.namespace.as_str().is_empty() {
             backend = Arc::new(Namespaced::new(backend, self.namespace));
         }
-        LockManager {
-            shared: Shared::new(backend, self.clock, self.operation_timeout, runtime),
-            defaults: self.defaults,
-        }
+        let shared = Shared::new(backend, self.clock, self.operation_timeout, runtime);
+        LockManager { _last: Arc::new(LastClone(shared.clone())), shared, defaults: self.defaults }
     }
 }

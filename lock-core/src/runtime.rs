@@ -10,7 +10,7 @@ use crate::{ErrorKind, LockError};
 pub(crate) struct Runtime {
     pub(crate) handle: Handle,
     // Never sent on: the thread ends when it is dropped.
-    _alive: Option<oneshot::Sender<()>>,
+    alive: Option<oneshot::Sender<()>>,
 }
 
 impl Runtime {
@@ -30,10 +30,15 @@ impl Runtime {
                 runtime.shutdown_background();
             })
             .map_err(|e| failed("the thread of the lock manager could not be started", e))?;
-        Ok(Self { handle, _alive: Some(alive) })
+        Ok(Self { handle, alive: Some(alive) })
+    }
+
+    /// Whether it is a thread that goes on while the caller blocks.
+    pub(crate) fn is_own(&self) -> bool {
+        self.alive.is_some()
     }
 
     pub(crate) fn lent(handle: Handle) -> Self {
-        Self { handle, _alive: None }
+        Self { handle, alive: None }
     }
 }

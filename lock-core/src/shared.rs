@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::sync::atomic::AtomicIsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) keepers: TaskTracker,
     /// Counts the jumps of the clock; keepers read their deadlines again at each.
     pub(crate) jumps: watch::Sender<u64>,
+    /// How many guards have gone whose release is not confirmed yet.
+    pub(crate) departures: Arc<AtomicIsize>,
     held: Mutex<HashMap<LockName, usize>>,
     pub(crate) runtime: Runtime,
 }
@@ -47,6 +50,7 @@ impl Shared {
             closing: CancellationToken::new(),
             keepers: TaskTracker::new(),
             jumps: watch::Sender::new(0),
+            departures: Arc::default(),
             held: Mutex::default(),
             runtime,
         });

@@ -337,3 +337,23 @@ async fn ten_thousand_locks_cost_their_renewals_and_no_more() {
     drop(guards);
     locks.close().await.unwrap();
 }
+
+#[test]
+fn r2_the_last_clone_gives_a_departing_guard_a_moment_and_no_more() {
+    use futures_executor::block_on;
+    let clock = lock_core::testing::ManualClock::new();
+    for (act, left) in [(Act::Well(30), false), (Act::DeafBefore, true)] {
+        let puppet = Puppet::new(&clock);
+        puppet.world().releases = [act].into();
+        let locks = LockManager::builder().clock(clock.clock()).build(Arc::new(puppet.clone())).unwrap();
+        let other = locks.clone();
+        let guard = block_on(locks.lock("x").acquire()).unwrap();
+        let start = std::time::Instant::now();
+        drop(guard);
+        drop(other);
+        assert!(start.elapsed() < ms(20), "a guard, or a clone that is not the last, has waited");
+        drop(locks);
+        assert!(start.elapsed() < ms(400), "waited {:?}", start.elapsed());
+        assert_eq!(puppet.world().entry.is_some(), left, "{act:?}");
+    }
+}

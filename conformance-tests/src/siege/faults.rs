@@ -84,8 +84,12 @@ impl Faults {
     pub(super) async fn leftovers(&mut self) -> Result<Vec<String>, Stop> {
         let mut left: Vec<Vec<u8>> = self.keys("string").await?;
         for queue in self.keys("zset").await? {
-            let waiters: u64 =
-                redis::cmd("ZCOUNT").arg(&queue).arg("-inf").arg("(5000000000000000").query_async(&mut self.admin).await?;
+            let waiters: u64 = redis::cmd("ZCOUNT")
+                .arg(&queue)
+                .arg("-inf")
+                .arg("(5000000000000000")
+                .query_async(&mut self.admin)
+                .await?;
             if waiters > 0 {
                 left.push(queue);
             }

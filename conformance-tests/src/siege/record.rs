@@ -61,10 +61,13 @@ pub struct Verdict {
     pub overlaps: usize,
     /// Grants whose token was not above the one before.
     pub tokens_out_of_order: usize,
-    /// The longest time that the lock stood free while others waited.
+    /// The longest time that the store showed nobody as the holder while others waited.
     pub longest_free: Duration,
+    /// The longest time from the end of one hold to the next, as the holders saw it; a process that dies with a grant that it has not
+    /// written down yet makes it longer by the TTL.
+    pub longest_gap: Duration,
     /// The median of these times.
-    pub median_free: Duration,
+    pub median_gap: Duration,
     /// What was done to it, and how often.
     pub faults: Vec<(&'static str, usize)>,
     /// Keys other than an idle counter that were left at the end.
@@ -72,16 +75,21 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    pub(super) fn of(folder: &Path, faults: Vec<(&'static str, usize)>, leftovers: Vec<String>) -> Result<Self, Stop> {
+    pub(super) fn of(
+        folder: &Path,
+        longest_free: Duration,
+        faults: Vec<(&'static str, usize)>,
+        leftovers: Vec<String>,
+    ) -> Result<Self, Stop> {
         let mut beliefs = Vec::new();
         for entry in std::fs::read_dir(folder)? {
             let bytes = std::fs::read(entry?.path())?;
             beliefs.extend(bytes.chunks_exact(BYTES).map(Belief::from_bytes).filter(|belief| belief.from > 0));
         }
-        Ok(Self::judge(beliefs, faults, leftovers))
+        Ok(Self { longest_free, faults, leftovers, ..Self::judge(beliefs) })
     }
 
-    fn judge(mut beliefs: Vec<Belief>, faults: Vec<(&'static str, usize)>, leftovers: Vec<String>) -> Self {
+    fn judge(mut beliefs: Vec<Belief>) -> Self {
         beliefs.sort_by_key(|belief| belief.from);
         let mut verdict = Self {
             grants: beliefs.len(),
@@ -89,9 +97,10 @@ impl Verdict {
             overlaps: 0,
             tokens_out_of_order: 0,
             longest_free: Duration::ZERO,
-            median_free: Duration::ZERO,
-            faults,
-            leftovers,
+            longest_gap: Duration::ZERO,
+            median_gap: Duration::ZERO,
+            faults: Vec::new(),
+            leftovers: Vec::new(),
         };
         let mut free = Vec::with_capacity(beliefs.len());
         // The latest of all looks so far, since a long belief may reach over several later ones.
@@ -105,8 +114,8 @@ impl Verdict {
             free_from = belief.free_from();
         }
         free.sort();
-        verdict.longest_free = free.last().copied().unwrap_or_default();
-        verdict.median_free = free.get(free.len() / 2).copied().unwrap_or_default();
+        verdict.longest_gap = free.last().copied().unwrap_or_default();
+        verdict.median_gap = free.get(free.len() / 2).copied().unwrap_or_default();
         verdict
     }
 
@@ -123,7 +132,8 @@ impl fmt::Display for Verdict {
         writeln!(f, "overlaps                    {}", self.overlaps)?;
         writeln!(f, "tokens out of order         {}", self.tokens_out_of_order)?;
         writeln!(f, "longest free while waited   {:?}", self.longest_free)?;
-        writeln!(f, "median free while waited    {:?}", self.median_free)?;
+        writeln!(f, "longest gap between holds   {:?}", self.longest_gap)?;
+        writeln!(f, "median gap between holds    {:?}", self.median_gap)?;
         for (fault, count) in &self.faults {
             writeln!(f, "  {fault:<25} {count}")?;
         }
@@ -148,12 +158,12 @@ mod tests {
     #[test]
     fn an_overlap_and_a_fallen_token_are_found() {
         let clean = vec![belief(1, 5, 1), belief(6, 9, 2), belief(20, 30, 3)];
-        let verdict = Verdict::judge(clean, Vec::new(), Vec::new());
+        let verdict = Verdict::judge(clean);
         assert!(verdict.is_clean(), "{verdict}");
-        assert_eq!(verdict.longest_free, Duration::from_nanos(11));
+        assert_eq!(verdict.longest_gap, Duration::from_nanos(11));
         // The first belief reaches over the second into the third.
         let both = vec![belief(1, 25, 1), belief(6, 9, 2), belief(20, 30, 2)];
-        let verdict = Verdict::judge(both, Vec::new(), Vec::new());
+        let verdict = Verdict::judge(both);
         assert_eq!((verdict.overlaps, verdict.tokens_out_of_order), (2, 1));
         assert!(!verdict.is_clean());
     }
