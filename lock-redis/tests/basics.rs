@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{
     Acquisition, DistributedLock, ErrorKind, HolderState, LostReason, Owner, Page, Released, Renewal, Revoke,
 };
-use support::{Server, grant, granted, is_busy, name, request, waiting};
+use support::{Server, grant, granted, is_busy, name, request, until, waiting};
 
 const DELETE_OWN: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
@@ -71,7 +71,7 @@ async fn tokens_rise_through_release_deletion_loss_of_data_and_expiry() {
         let _: redis::Value = raw.run(cut).await;
         lease.release().await.unwrap();
     }
-    grant(&lock, &request("n", 30)).await;
+    grant(&lock, &request("n", 400)).await;
     let after_expiry = grant(&lock, &waiting("n", 5000, Duration::from_secs(2))).await;
     assert!(after_expiry.fencing_token().get() > last);
 }
@@ -104,9 +104,12 @@ async fn renewal_sets_the_time_and_tells_why_it_cannot() {
     assert_eq!(lease.renew().await.unwrap(), Renewal::Lost(LostReason::TakenOver));
     assert_eq!(lease.release().await.unwrap(), Released::NotHeld);
     assert_eq!(lock.acquire(&request("n", 5000)).await.unwrap_err().kind(), ErrorKind::Foreign);
-    let mut short = grant(&lock, &request("short", 20)).await;
-    while raw.run::<u32>(&["EXISTS", "short"]).await == 1 {}
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    let mut short = grant(&lock, &request("short", 400)).await;
+    until(Duration::from_secs(5), "expired", || {
+        let mut raw = raw.clone();
+        async move { raw.run::<u32>(&["EXISTS", "short"]).await == 0 }
+    })
+    .await;
     assert_eq!(short.renew().await.unwrap(), Renewal::Lost(LostReason::Expired));
 }
 
@@ -169,7 +172,7 @@ async fn revocation_is_pushed_to_the_holder() {
     let server = Server::start().await;
     let lock = server.connect().await;
     let mut raw = server.raw().await;
-    support::until(Duration::from_secs(5), "subscribed", || {
+    until(Duration::from_secs(5), "subscribed", || {
         let mut raw = raw.clone();
         async move { !raw.run::<Vec<String>>(&["PUBSUB", "CHANNELS"]).await.is_empty() }
     })
@@ -232,7 +235,7 @@ async fn a_closed_backend_says_so_and_leaves_no_connection() {
     grant(&lock, &request("n", 60_000)).await;
     lock.close().await.unwrap();
     assert_eq!(lock.acquire(&request("m", 1000)).await.unwrap_err().kind(), ErrorKind::Closed);
-    support::until(Duration::from_secs(5), "only this connection is left", || {
+    until(Duration::from_secs(5), "only this connection is left", || {
         let mut raw = raw.clone();
         async move { raw.run::<String>(&["CLIENT", "LIST"]).await.lines().count() == 1 }
     })

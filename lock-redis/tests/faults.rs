@@ -136,6 +136,23 @@ async fn a_server_that_hangs_is_unavailable_and_dialled_anew() {
 }
 
 #[tokio::test]
+async fn a_grant_that_comes_after_its_ttl_is_none() {
+    let server = Server::start().await;
+    let lock = server.connect().await;
+    server.signal("STOP");
+    let late = request("n", 500);
+    let acquiring = tokio::spawn({
+        let (lock, late) = (lock.clone(), late.clone());
+        async move { lock.acquire(&late).await }
+    });
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    server.signal("CONT");
+    let err = acquiring.await.unwrap().unwrap_err();
+    assert_eq!((err.kind(), err.effect()), (ErrorKind::Unavailable, Effect::Applied), "{err}");
+    assert_eq!(grant(&lock, &late).await.effective_ttl(), Duration::from_millis(500), "a retry is no stranger");
+}
+
+#[tokio::test]
 async fn refusals_of_the_server_are_their_own_kind_and_leave_no_half() {
     let server = Server::start().await;
     let lock = server.connect().await;
@@ -335,7 +352,7 @@ async fn a_cluster_node_serves_names_with_any_braces() {
         let next = granted(waiter.await.unwrap().unwrap());
         assert!(next.fencing_token() > lease.fencing_token());
         lock.revoke(&name(text), None, lock_core::Revoke::Now).await.unwrap();
-        assert!(matches!(lock.acquire(&request(text, 50)).await.unwrap(), Acquisition::Granted(_)));
+        assert!(matches!(lock.acquire(&request(text, 5000)).await.unwrap(), Acquisition::Granted(_)));
     }
 }
 
