@@ -132,6 +132,23 @@ fn no_secret_is_shown() {
 }
 
 #[test]
+fn a_backend_that_is_not_there_names_its_feature() {
+    let lab = Lab::new();
+    for (url, words) in [
+        ("mysql://h/db", &["feature 'mysql'", "not available yet"][..]),
+        ("ZK://h1:2181,h2:2181/c", &["feature 'zk'", "not available yet"]),
+        #[cfg(not(feature = "redis"))]
+        ("redis://h/", &["not built in", "with the feature 'redis'"]),
+        ("mongodb://h/", &["'mongodb'", "memory, sqlite, redis, rediss, mysql, zk, etcd"]),
+        ("memory:?colour=red", &["'colour'"]),
+        ("sqlite:///tmp/x.db?colour=red", &["'colour'"]),
+    ] {
+        run(&lab, None, &[], &["--url", url, "run", "x", "--", "touch", "ran"]).says(78, words);
+    }
+    assert!(!lab.path("ran").exists());
+}
+
+#[test]
 fn bad_names_are_refused_before_any_io() {
     let lab = Lab::new();
     let long = "n".repeat(513);

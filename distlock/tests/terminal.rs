@@ -185,6 +185,20 @@ fn a_lock_that_ran_out_while_stopped_is_lost() {
 }
 
 #[test]
+fn a_message_from_the_background_does_not_stop_the_tool() {
+    let lab = Lab::new();
+    let script = "stty tostop; trap \"\" TERM; echo up; while :; do read line; done";
+    let mut shell = Session::shell(&lab);
+    shell.types(&format!("distlock run tty --ttl 600ms -- sh -c '{script}'; echo \"code\" \"$?;\"\n"));
+    shell.sees("up\r\n");
+    assert_eq!(lab.run(&["revoke", "tty"]).code(), 0);
+    shell.sees("was lost: it was revoked");
+    shell.sees("code 79;");
+    shell.types("exit 0\n");
+    assert_eq!(shell.code(), Some(0));
+}
+
+#[test]
 fn a_pager_behind_the_tool_keeps_the_terminal() {
     let lab = Lab::new();
     let mut shell = Session::shell(&lab);

@@ -108,7 +108,7 @@ async fn acquire(
                 None => holder(locks, name).await,
             };
             let limit = humantime::format_duration(limit);
-            Err(Failure::new(code, format!("lock '{name}' was not got within {limit}; it is held by {holder}")))
+            Err(Failure::new(code, format!("lock '{name}' was still held after {limit} by {holder}")))
         }
         other => Ok(other?),
     }
