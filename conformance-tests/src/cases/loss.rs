@@ -20,6 +20,7 @@ cases! { "loss":
     a_clean_release_is_no_loss: [L3];
     lost_is_final: [L1];
     a_second_acquisition_is_renewed_for_itself: [L1 T4];
+    a_release_around_the_end_answers: [O2 L1];
     lost_wakes_everybody_and_may_release: [L1 R2];
     a_healthy_lock_keeps_its_distance: [L4 T4];
     waiters_do_not_starve_renewals: [L4 W5];
@@ -204,6 +205,23 @@ async fn a_second_acquisition_is_renewed_for_itself(b: &Bench) -> Outcome {
     }
     second.release().await?;
     Ok(())
+}
+
+async fn a_release_around_the_end_answers(b: &Bench) -> Outcome {
+    let (locks, ttl) = (b.manager().await?, b.ttl(300));
+    let releases = (0..40).map(|i| {
+        let name = b.name();
+        let locks = &locks;
+        async move {
+            let guard = locks.lock(name.as_str()).ttl(ttl).auto_renew(false).acquire().await?;
+            // From a little before to a little after the whole TTL, when the keeper ends by itself.
+            sleep((guard.ttl() + Duration::from_micros(i * 400)).saturating_sub(ms(8))).await;
+            let answer = guard.release().await;
+            ensure!(answer.is_ok(), "a release around the end of the TTL answered {answer:?}");
+            Ok(())
+        }
+    });
+    futures_util::future::try_join_all(releases).await.map(drop)
 }
 
 async fn lost_wakes_everybody_and_may_release(b: &Bench) -> Outcome {
