@@ -2,7 +2,7 @@
 
 use redis::aio::MultiplexedConnection;
 
-use crate::Failure;
+use crate::{Cycle, Failure};
 
 pub struct Floor {
     connection: MultiplexedConnection,
@@ -17,8 +17,10 @@ impl Floor {
         );
         Ok(Self { connection, release })
     }
+}
 
-    pub async fn cycle(&self, n: usize) -> Result<(), Failure> {
+impl Cycle for Floor {
+    async fn run(&self, n: usize) -> Result<(), Failure> {
         let mut connection = self.connection.clone();
         let key = format!("floor-{n}");
         let owner = "0123456789abcdef0123456789abcdef";

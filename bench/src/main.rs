@@ -7,6 +7,7 @@ mod floor;
 mod ours;
 mod server;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -34,24 +35,25 @@ fn main() -> Result<(), Failure> {
     if arguments.quick {
         (arguments.rounds, arguments.millis) = (3, 300);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // What `#[tokio::main]` makes: a worker for each processor.
+    let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(measure(&arguments))
 }
 
 async fn measure(arguments: &Arguments) -> Result<(), Failure> {
     let server = server::Redis::start()?;
     let span = Duration::from_millis(arguments.millis);
-    let floor = floor::Floor::connect(server.url()).await?;
-    let own_thread = ours::manager(server.url(), None).await?;
-    let lent = ours::manager(server.url(), Some(tokio::runtime::Handle::current())).await?;
+    let floor = Arc::new(floor::Floor::connect(server.url()).await?);
+    let own_thread = Arc::new(ours::Ours::connect(server.url(), None).await?);
+    let lent = Arc::new(ours::Ours::connect(server.url(), Some(tokio::runtime::Handle::current())).await?);
 
     let bar = indicatif::ProgressBar::new((arguments.rounds * NAMES.len()) as u64);
     let mut rows: Vec<Row> = NAMES.iter().map(|names| Row { names: *names, ..Row::default() }).collect();
     for _ in 0..arguments.rounds {
         for row in &mut rows {
-            row.floor.push(rate(span, row.names, |n| floor.cycle(n)).await?);
-            row.own.push(rate(span, row.names, |n| ours::cycle(&own_thread, n)).await?);
-            row.lent.push(rate(span, row.names, |n| ours::cycle(&lent, n)).await?);
+            row.floor.push(rate(span, row.names, &floor).await?);
+            row.own.push(rate(span, row.names, &own_thread).await?);
+            row.lent.push(rate(span, row.names, &lent).await?);
             bar.inc(1);
         }
     }
@@ -81,47 +83,30 @@ struct Row {
 }
 
 /// Cycles per second of as many tasks as names, each on a name of its own.
-async fn rate<F, Fut>(span: Duration, names: usize, cycle: F) -> Result<f64, Failure>
-where
-    F: Fn(usize) -> Fut,
-    Fut: Future<Output = Result<(), Failure>>,
-{
+async fn rate<C: Cycle>(span: Duration, names: usize, cycle: &Arc<C>) -> Result<f64, Failure> {
     let start = Instant::now();
-    let workers = (0..names).map(|n| {
-        let cycle = &cycle;
-        async move {
+    let mut workers = tokio::task::JoinSet::new();
+    for n in 0..names {
+        let cycle = Arc::clone(cycle);
+        workers.spawn(async move {
             let mut done = 0u64;
             while start.elapsed() < span {
-                cycle(n).await?;
+                cycle.run(n).await?;
                 done += 1;
             }
             Ok::<_, Failure>(done)
-        }
-    });
+        });
+    }
     let mut total = 0;
-    for worker in join_all(workers).await {
-        total += worker?;
+    while let Some(done) = workers.join_next().await {
+        total += done??;
     }
     Ok(total as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Runs all on this task, as tasks of one runtime would.
-async fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|cx| {
-        let mut all = true;
-        for (future, answer) in &mut futures {
-            if answer.is_none() {
-                match future.as_mut().poll(cx) {
-                    std::task::Poll::Ready(value) => *answer = Some(value),
-                    std::task::Poll::Pending => all = false,
-                }
-            }
-        }
-        if all { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
-    futures.into_iter().filter_map(|(_, answer)| answer).collect()
+/// One acquisition and one release of the `n`-th name.
+trait Cycle: Send + Sync + 'static {
+    fn run(&self, n: usize) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -357,3 +357,27 @@ fn r2_the_last_clone_gives_a_departing_guard_a_moment_and_no_more() {
         assert_eq!(puppet.world().entry.is_some(), left, "{act:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_guard_that_speaks_just_as_its_keeper_ends_is_answered() {
+    let (puppet, locks) = Puppet::managed();
+    let guard = locks.lock("x").ttl(ms(1000)).auto_renew(false).acquire().await.unwrap();
+    puppet.world().releases = [Act::Well(100)].into();
+    // The whole TTL has passed: the keeper is deleting what may be left when the guard speaks.
+    while puppet.calls(Call::Release) == 0 {
+        tokio::time::sleep(ms(1)).await;
+    }
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_release_that_meets_the_end_of_its_keeper_is_answered() {
+    let (puppet, locks) = Puppet::managed();
+    let guard = locks.lock("x").ttl(ms(1000)).auto_renew(false).acquire().await.unwrap();
+    puppet.world().releases = [Act::Well(100)].into();
+    while puppet.calls(Call::Release) == 0 {
+        tokio::time::sleep(ms(1)).await;
+    }
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}

@@ -12,7 +12,7 @@ use super::release::ReleaseReply;
 use super::{Command, Keeper};
 use crate::hold::Hold;
 use crate::retry::{Backoff, shortened};
-use crate::{Clock, Deadline, ErrorKind, Lease, LockError, LostReason, Renewal, telemetry};
+use crate::{Clock, Deadline, ErrorKind, Lease, LockError, LostReason, Released, Renewal, telemetry};
 
 /// How long before the end of validity the loss is raised, so that whoever waits for it is awake in time (rule L2).
 /// Timers tick in milliseconds.
@@ -148,8 +148,18 @@ impl Keeper {
             Some((_, reply)) => reply,
             None => self.outlive(&mut watch, &hold, course.last_reply.after(lease.effective_ttl())).await,
         };
-        drop(watch);
+        let mut inbox = watch.inbox;
         self.release(lease, reply, course.last_reply).await;
+        // A guard that outlived its lease may have spoken meanwhile; from here on it sees a closed channel.
+        inbox.close();
+        while let Some(command) = inbox.recv().await {
+            match command {
+                Command::Release(reply) => drop(reply.send(Ok(Released::NotHeld))),
+                Command::Renew(reply) => {
+                    drop(reply.send(Err(self.lost_error(hold.lost_reason().unwrap_or(LostReason::Expired)))))
+                }
+            }
+        }
     }
 
     /// The guard is gone: the entry follows as soon as the least hold is over.
