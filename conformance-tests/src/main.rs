@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use conformance_tests::harnesses::attached::Attached;
+use conformance_tests::harnesses::memory::MemoryHarness;
 
 const USAGE: &str = "usage: conformance-tests URL [FILTER] [--report FILE] [FLAGS OF cargo test]
 
-Runs the conformance suite against the backend at URL: sqlite:///path/locks.db, redis://host:port/
+Runs the conformance suite against the backend at URL: memory:, sqlite:///path/locks.db,
+redis://host:port/
 The store is used under random names and left as it was found. What would need to stop or wipe it is not run;
 a backend's own test in the source tree starts servers for that.";
 
@@ -19,6 +21,10 @@ fn main() -> ExitCode {
         Some("-h" | "--help") => {
             println!("{USAGE}");
             ExitCode::SUCCESS
+        }
+        Some("memory:") => {
+            arguments.remove(1);
+            conformance_tests::run_with(MemoryHarness::default(), arguments)
         }
         Some(url) if !url.starts_with('-') => match Attached::new(url) {
             Ok(attached) => {

@@ -12,8 +12,14 @@ use crate::{Stop, eventually};
 /// How long a server may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// Waits until something accepts connections on the port.
-pub(crate) async fn accepts(port: u16) -> Result<(), Stop> {
+/// Waits until something accepts connections on a port of the loopback interface.
+///
+/// # Errors
+/// When nothing does within 15 s.
+///
+/// # Cancel safety
+/// Dropping it loses nothing.
+pub async fn accepts(port: u16) -> Result<(), Stop> {
     let open = eventually(START_LIMIT, || async { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await;
     if open { Ok(()) } else { Err(format!("nothing answers on port {port} within {START_LIMIT:?}").into()) }
 }

@@ -1,6 +1,6 @@
 //! The suite watches itself: every rule has a case, every case a rule, every rule a mutant or a reason.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use conformance_tests::case;
 use conformance_tests::rules::RULES;
@@ -48,6 +48,8 @@ fn names_of_cases_are_unique() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_rule_has_a_mutant_or_a_reason() {
+    use std::collections::BTreeSet;
+
     use conformance_tests::mutants::{MUTANTS, WITHOUT_MUTANT};
     let with: BTreeSet<_> = MUTANTS.iter().flat_map(|mutant| mutant.rules).copied().collect();
     let without: BTreeSet<_> = WITHOUT_MUTANT.iter().map(|(rule, _)| *rule).collect();
