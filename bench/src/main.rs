@@ -21,14 +21,18 @@ struct Arguments {
     /// How long one row runs in one round, in milliseconds.
     #[arg(long, default_value_t = 700)]
     millis: u64,
+    /// How many names at once, each with a task of its own.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 128])]
+    names: Vec<usize>,
+    /// Only these rows of `floor`, `own` (thread) and `lent` (runtime), for a profiler.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Fewer and shorter rounds.
     #[arg(long)]
     quick: bool,
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-const NAMES: [usize; 3] = [1, 16, 128];
 
 fn main() -> Result<(), Failure> {
     let mut arguments = Arguments::parse();
@@ -47,13 +51,20 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
     let own_thread = Arc::new(ours::Ours::connect(server.url(), None).await?);
     let lent = Arc::new(ours::Ours::connect(server.url(), Some(tokio::runtime::Handle::current())).await?);
 
-    let bar = indicatif::ProgressBar::new((arguments.rounds * NAMES.len()) as u64);
-    let mut rows: Vec<Row> = NAMES.iter().map(|names| Row { names: *names, ..Row::default() }).collect();
+    let wanted = |row: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == row);
+    let bar = indicatif::ProgressBar::new((arguments.rounds * arguments.names.len()) as u64);
+    let mut rows: Vec<Row> = arguments.names.iter().map(|names| Row { names: *names, ..Row::default() }).collect();
     for _ in 0..arguments.rounds {
         for row in &mut rows {
-            row.floor.push(rate(span, row.names, &floor).await?);
-            row.own.push(rate(span, row.names, &own_thread).await?);
-            row.lent.push(rate(span, row.names, &lent).await?);
+            if wanted("floor") {
+                row.floor.push(rate(span, row.names, &floor).await?);
+            }
+            if wanted("own") {
+                row.own.push(rate(span, row.names, &own_thread).await?);
+            }
+            if wanted("lent") {
+                row.lent.push(rate(span, row.names, &lent).await?);
+            }
             bar.inc(1);
         }
     }
@@ -112,7 +123,7 @@ trait Cycle: Send + Sync + 'static {
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn ratios(ours: &[f64], floor: &[f64]) -> String {

@@ -1,6 +1,6 @@
 //! The builder of one acquisition.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -177,9 +177,10 @@ fn cut(mut label: String) -> String {
     label
 }
 
+/// Host and process id. The host is asked for once; the process id each time, since a process may have forked.
 fn default_label() -> String {
-    let host = hostname();
-    format!("{host}:{}", std::process::id())
+    static HOST: LazyLock<String> = LazyLock::new(hostname);
+    format!("{}:{}", *HOST, std::process::id())
 }
 
 #[cfg(unix)]

@@ -166,6 +166,7 @@ impl DistributedLock for MemoryLock {
     }
 
     async fn revoke(&self, name: &LockName, expect: Option<FencingToken>, how: Revoke) -> Result<Released, LockError> {
+        unless_broken!(self, revoke(name, expect, how));
         Ok(self.store.revoke(name, expect, how))
     }
 
