@@ -13,7 +13,7 @@ use crate::Stop;
 /// A backend under test: how to start an instance of it, and how to reach one.
 ///
 /// It is cheap to build and starts nothing by itself: the test binary builds it again in each child process.
-/// What its functions cannot do, they answer with [`Stop::Failed`]; a case that meets one fails. The suite drops none of their
+/// What its functions cannot do, they answer with a [`Stop`]; a case that meets one fails. The suite drops none of their
 /// futures but at the end of a case that has failed by taking too long.
 #[async_trait]
 pub trait Harness: Debug + Send + Sync + 'static {
@@ -71,7 +71,7 @@ pub trait Instance: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Control over its server ([`Need::Server`]).
+    /// Control over its server ([`Need::Freeze`] for `stop` and `resume`, [`Need::Server`] for the rest).
     fn server(&self) -> Option<&dyn Server> {
         None
     }
@@ -124,7 +124,9 @@ pub struct Entry {
 pub enum Need {
     /// The backend is reached over TCP, so that a proxy can stand between.
     Network,
-    /// A server that can be stopped, killed and restarted.
+    /// A server that can be stopped and continued, or whatever stops the store from answering for a while.
+    Freeze,
+    /// A server that can be killed and restarted, too.
     Server,
     /// The data can be lost.
     Wipe,
@@ -138,5 +140,6 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Network, Self::Server, Self::Wipe, Self::Processes, Self::Foreign, Self::Refusal];
+    pub const ALL: [Self; 7] =
+        [Self::Network, Self::Freeze, Self::Server, Self::Wipe, Self::Processes, Self::Foreign, Self::Refusal];
 }

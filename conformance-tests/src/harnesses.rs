@@ -7,4 +7,6 @@ pub mod memory;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "sqlite")]
+mod sqlite_freezer;
 pub mod through_contract;

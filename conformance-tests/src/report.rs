@@ -9,14 +9,12 @@ use crate::case::{self, Case};
 use crate::rules::RULES;
 
 /// How a case ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It held.
     Proved,
     /// It did not.
     Broken,
-    /// The backend does not promise what it proves, or cannot show it; the reason.
-    NotApplicable(String),
 }
 
 /// One cell for each rule and backend.
@@ -27,12 +25,15 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report of one run.
-    pub fn new(backend: &str, verdicts: &[(&Case, Verdict)]) -> Self {
+    /// The report of one run: what ran, and what could not, by reason.
+    pub fn new(backend: &str, verdicts: &[(&Case, Verdict)], absent: &BTreeMap<&str, Vec<&Case>>) -> Self {
         let cells = RULES.iter().map(|rule| {
-            let cited: Vec<_> = verdicts.iter().filter(|(case, _)| case.rules.contains(&rule.id)).collect();
-            let all = case::all().filter(|case| case.rules.contains(&rule.id)).count();
-            (rule.id.to_owned(), cell(&cited, all))
+            let cites = |case: &Case| case.rules.contains(&rule.id);
+            let cited: Vec<_> = verdicts.iter().filter(|(case, _)| cites(case)).map(|(_, verdict)| *verdict).collect();
+            let reason =
+                absent.iter().find(|(_, cases)| cases.iter().any(|case| cites(case))).map(|(reason, _)| *reason);
+            let all = case::all().filter(|case| cites(case)).count();
+            (rule.id.to_owned(), cell(&cited, reason, all))
         });
         Self { columns: BTreeMap::from([(backend.to_owned(), cells.collect())]) }
     }
@@ -80,22 +81,18 @@ impl Report {
     }
 }
 
-/// `all` is how many cases cite the rule; fewer have run when a filter was given.
-fn cell(cited: &[&(&Case, Verdict)], all: usize) -> String {
-    let count = |wanted: fn(&Verdict) -> bool| cited.iter().filter(|(_, verdict)| wanted(verdict)).count();
-    let proved = count(|verdict| *verdict == Verdict::Proved);
-    let broken = count(|verdict| *verdict == Verdict::Broken);
-    let first_reason = cited.iter().find_map(|(_, verdict)| match verdict {
-        Verdict::NotApplicable(reason) => Some(reason.replace('|', "/")),
-        _ => None,
-    });
-    match (broken, proved, first_reason) {
-        (1.., _, _) => format!("**broken** ({broken} of {all})"),
+/// `all` is how many cases cite the rule; fewer have run when a filter was given, or when some do not apply.
+fn cell(verdicts: &[Verdict], absent: Option<&str>, all: usize) -> String {
+    let count = |wanted: Verdict| verdicts.iter().filter(|&&verdict| verdict == wanted).count();
+    let proved = count(Verdict::Proved);
+    let absent = absent.map(|reason| reason.replace('|', "/"));
+    match (count(Verdict::Broken), proved, absent) {
+        (broken @ 1.., _, _) => format!("**broken** ({broken} of {all})"),
         (0, 0, Some(reason)) => format!("n/a: {reason}"),
         (0, 0, None) => "not run".to_owned(),
-        (0, _, Some(reason)) => format!("proved ({proved} of {all}; {reason})"),
-        (0, _, None) if proved < all => format!("proved ({proved} of {all}; others not run)"),
-        (0, _, None) => format!("proved ({all})"),
+        (0, _, Some(reason)) if proved < all => format!("proved ({proved} of {all}; {reason})"),
+        (0, _, _) if proved < all => format!("proved ({proved} of {all}; others not run)"),
+        (0, _, _) => format!("proved ({all})"),
     }
 }
 
@@ -108,9 +105,10 @@ mod tests {
         let case = case::all().next().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.md");
-        Report::new("memory", &[(case, Verdict::Proved)]).merge_into(&path).unwrap();
-        Report::new("redis", &[(case, Verdict::Broken)]).merge_into(&path).unwrap();
-        Report::new("redis", &[(case, Verdict::NotApplicable("a|b".into()))]).merge_into(&path).unwrap();
+        let none = BTreeMap::new();
+        Report::new("memory", &[(case, Verdict::Proved)], &none).merge_into(&path).unwrap();
+        Report::new("redis", &[(case, Verdict::Broken)], &none).merge_into(&path).unwrap();
+        Report::new("redis", &[], &BTreeMap::from([("a|b", vec![case])])).merge_into(&path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("| rule | what it says | memory | redis |"), "{text}");
         assert!(text.contains("n/a: a/b |"), "{text}");

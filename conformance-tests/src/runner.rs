@@ -1,10 +1,11 @@
 //! Runs the cases against one harness.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Trial};
 use tokio::sync::OnceCell;
 
 use crate::case::{self, Case};
@@ -37,10 +38,17 @@ pub fn run_with(harness: impl Harness, mut arguments: Vec<String>) -> ExitCode {
         let suite = Arc::clone(&suite);
         move || block_on(suite.offers_enough())?.map_err(to_failed)
     })];
-    trials.extend(case::all().map(|case| {
-        let suite = Arc::clone(&suite);
-        Trial::ignorable_test(case.full_name(), move || suite.prove(case))
-    }));
+    // What the harness cannot bring about is no trial, so that every trial proves something; it is told below, with the reason.
+    let mut absent: BTreeMap<&str, Vec<&Case>> = BTreeMap::new();
+    for case in case::all() {
+        match case.needs.iter().find_map(|&need| suite.harness.lacks(need)) {
+            Some(reason) => absent.entry(reason).or_default().push(case),
+            None => trials.push(Trial::test(case.full_name(), {
+                let suite = Arc::clone(&suite);
+                move || suite.prove(case)
+            })),
+        }
+    }
     let mut arguments = Arguments::from_iter(arguments);
     // Cases wait more than they work.
     arguments.test_threads.get_or_insert(THREADS);
@@ -48,8 +56,11 @@ pub fn run_with(harness: impl Harness, mut arguments: Vec<String>) -> ExitCode {
 
     let verdicts = std::mem::take(&mut *suite.verdicts.lock().unwrap_or_else(PoisonError::into_inner));
     if !verdicts.is_empty() {
-        let table = Report::new(suite.harness.name(), &verdicts);
-        println!("{}", table.to_markdown());
+        for (reason, cases) in &absent {
+            println!("{} cases do not apply: {reason}", cases.len());
+        }
+        let table = Report::new(suite.harness.name(), &verdicts, &absent);
+        println!("\n{}", table.to_markdown());
         if let Some(path) = report
             && let Err(e) = table.merge_into(&path)
         {
@@ -68,7 +79,7 @@ pub fn run_case(harness: Arc<dyn Harness>, case: &'static Case) -> Outcome {
         let instance = harness.start().await?;
         prove_on(harness, instance, case).await
     })
-    .unwrap_or_else(|panic| Err(Stop::Failed(panic)))
+    .unwrap_or_else(|panic| Err(panic.into()))
 }
 
 struct Suite {
@@ -79,24 +90,15 @@ struct Suite {
 }
 
 impl Suite {
-    fn prove(&self, case: &'static Case) -> Result<Completion, libtest_mimic::Failed> {
-        let outcome = match case.needs.iter().find_map(|&need| self.harness.lacks(need)) {
-            Some(reason) => Err(Stop::NotApplicable(reason.to_owned())),
-            None => block_on(async {
-                let instance = self.shared.get_or_try_init(|| self.harness.start()).await?;
-                prove_on(Arc::clone(&self.harness), Arc::clone(instance), case).await
-            })
-            .unwrap_or_else(|panic| Err(Stop::Failed(panic))),
-        };
-        let (verdict, answer) = match outcome {
-            Ok(()) => (Verdict::Proved, Ok(Completion::Completed)),
-            Err(Stop::NotApplicable(reason)) => {
-                (Verdict::NotApplicable(reason.clone()), Ok(Completion::ignored_with(reason)))
-            }
-            Err(stop) => (Verdict::Broken, Err(to_failed(stop))),
-        };
+    fn prove(&self, case: &'static Case) -> Result<(), libtest_mimic::Failed> {
+        let outcome = block_on(async {
+            let instance = self.shared.get_or_try_init(|| self.harness.start()).await?;
+            prove_on(Arc::clone(&self.harness), Arc::clone(instance), case).await
+        })
+        .unwrap_or_else(|panic| Err(panic.into()));
+        let verdict = if outcome.is_ok() { Verdict::Proved } else { Verdict::Broken };
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).push((case, verdict));
-        answer
+        outcome.map_err(to_failed)
     }
 
     /// A harness must not lack what its backend's reach makes possible: no mandatory group is skipped by leaving something out.
@@ -110,7 +112,7 @@ impl Suite {
             Reach::Process => &[],
             Reach::Machine => &[Need::Processes],
             // What else a store can do differs from one to the other.
-            Reach::Network => &[Need::Network, Need::Server, Need::Wipe, Need::Processes],
+            Reach::Network => &[Need::Network, Need::Freeze, Need::Server, Need::Wipe, Need::Processes],
         };
         for &need in demanded {
             crate::ensure!(

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use conformance_tests::case::{self, Case};
 use conformance_tests::harnesses::memory::MemoryHarness;
 use conformance_tests::mutants::{MUTANTS, Mutant};
-use conformance_tests::{Harness, Stop, run_case};
+use conformance_tests::{Harness, run_case};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
@@ -48,7 +48,7 @@ fn hunt(mutant: &'static Mutant) -> Result<String, Failed> {
 fn catch(mutant: &Mutant, case: &'static Case) -> Option<String> {
     let harness: Arc<dyn Harness> = Arc::new(MemoryHarness::with_fault(mutant.fault));
     match run_case(harness, case) {
-        Err(Stop::Failed(text)) => Some(text),
-        Err(Stop::NotApplicable(_)) | Ok(()) => None,
+        Err(stop) => Some(format!("{stop:?}")),
+        Ok(()) => None,
     }
 }

@@ -10,7 +10,8 @@ use crate::case::cases;
 use crate::{Bench, Outcome, Stop, ensure};
 
 cases! { "loss":
-    a_frozen_server_ends_the_guard_in_time: [L2 M2 L1] needs [Server];
+    a_frozen_server_ends_the_guard_in_time: [L2 M2 L1] needs [Freeze];
+    a_frozen_server_that_thaws_in_time_is_invisible: [L4 E2] needs [Freeze];
     a_killed_server_ends_the_guard_in_time: [L2 L4] needs [Server];
     an_entry_removed_by_hand_is_noticed: [L5 L1];
     a_takeover_by_hand_is_noticed: [L1 L5 O1];
@@ -57,6 +58,23 @@ async fn a_frozen_server_ends_the_guard_in_time(b: &Bench) -> Outcome {
     ensure!(!guard.is_held(), "a lost guard came back");
     drop(guard);
     ensure!(own.is_free_within(&name, own.end_of(ttl)).await, "the entry was renewed after its loss");
+    own.finish().await
+}
+
+async fn a_frozen_server_that_thaws_in_time_is_invisible(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let (locks, name, ttl) = (own.manager().await?, own.name(), own.ttl(6_000));
+    let guard = locks.lock(name.as_str()).ttl(ttl).acquire().await?;
+    let token = guard.fencing_token();
+    // Over at least one renewal and its first retries.
+    sleep(guard.ttl() / 4).await;
+    own.server()?.stop()?;
+    sleep(guard.ttl() / 3).await;
+    own.server()?.resume()?;
+    sleep(guard.ttl()).await;
+    ensure!(guard.is_held(), "an outage shorter than the time left was a loss: {:?}", guard.lost_reason());
+    ensure!(guard.fencing_token() == token, "the token changed");
+    ensure!(guard.release().await? == Released::Released, "the entry was gone");
     own.finish().await
 }
 

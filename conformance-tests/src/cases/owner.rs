@@ -1,6 +1,6 @@
 //! O: renew and release compare the owner; revoking keeps everybody out.
 
-use lock_core::{FencingToken, LostReason, Released, Renewal, Revoke};
+use lock_core::{ErrorKind, FencingToken, LostReason, Released, Renewal, Revoke};
 
 use crate::bench::{SLACK, give_back, keep, ms};
 use crate::case::cases;
@@ -11,6 +11,7 @@ cases! { "owner":
     stale_holder_after_a_takeover_by_expiry: [O1 T4 F1];
     release_is_idempotent: [O2];
     release_after_expiry_answers_at_once: [O2];
+    a_release_that_meets_a_frozen_server_goes_on: [O2 E2] needs [Freeze];
     release_frees_the_name_for_others: [O2 M1];
     a_mark_tells_the_holder_and_keeps_others_out: [O3 L1];
     revoking_now_frees_the_name: [O3 L5];
@@ -180,4 +181,17 @@ async fn list_shows_held_names_in_pages(b: &Bench) -> Outcome {
     }
     ensure!(client.list(&prefix, lock_core::Page::first(9)).await?.is_empty(), "released names are listed");
     Ok(())
+}
+
+async fn a_release_that_meets_a_frozen_server_goes_on(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let (locks, name) = (own.manager().await?, own.name());
+    let guard = locks.lock(name.as_str()).ttl(own.ttl(60_000)).acquire().await?;
+    own.server()?.stop()?;
+    let answer = guard.release().await;
+    let kind = answer.as_ref().err().map(lock_core::LockError::kind);
+    ensure!(kind == Some(ErrorKind::Unavailable), "a release that nobody confirmed answered {answer:?}");
+    own.server()?.resume()?;
+    ensure!(own.is_free_within(&name, ms(5_000)).await, "the release did not go on in the background");
+    own.finish().await
 }

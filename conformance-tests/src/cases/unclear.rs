@@ -19,7 +19,7 @@ cases! { "unclear":
     answers_cut_off_to_the_end_leave_nothing: [U1 E1] needs [Network];
     a_request_delivered_late_leaves_nothing: [U1] needs [Network];
     a_request_overtaken_by_its_clean_up_leaves_nothing: [U1] needs [Network];
-    a_request_to_a_frozen_server_leaves_nothing: [U1] needs [Server];
+    a_request_to_a_frozen_server_leaves_nothing: [U1] needs [Freeze];
     a_slow_answer_shortens_what_remains: [U3 M2] needs [Network];
     a_grant_that_comes_too_late_is_none: [U3] needs [Network];
     a_release_cut_off_goes_on: [O2 R1] needs [Network];

@@ -16,7 +16,7 @@ cases! { "waiting":
     a_limit_is_kept: [W1 E1];
     not_waiting_answers_at_once: [W1];
     nobody_gives_up_early: [W1 W2];
-    a_frozen_server_keeps_nobody_waiting: [W1 E1] needs [Server];
+    a_frozen_server_keeps_nobody_waiting: [W1 E1] needs [Freeze];
     a_dead_port_keeps_nobody_waiting: [W1 E1] needs [Network];
     a_release_reaches_a_waiter: [W2];
     a_thousand_hand_overs: [W2 M1];

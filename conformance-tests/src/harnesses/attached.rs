@@ -54,7 +54,9 @@ impl Harness for Attached {
             Need::Network => None,
             Need::Foreign if is_file => Some("the file holds nothing but locks"),
             Need::Foreign => None,
-            Need::Server | Need::Wipe | Need::Refusal => Some("the store is not the suite's to stop or to wipe"),
+            Need::Freeze | Need::Server | Need::Wipe | Need::Refusal => {
+                Some("the store is not the suite's to stop or to wipe")
+            }
         }
     }
 

@@ -50,7 +50,7 @@ impl Harness for MemoryHarness {
 
     fn lacks(&self, need: Need) -> Option<&'static str> {
         match need {
-            Need::Network | Need::Server => {
+            Need::Network | Need::Freeze | Need::Server => {
                 Some("the store is memory of the process, with no line or server that could fail")
             }
             Need::Wipe => None,

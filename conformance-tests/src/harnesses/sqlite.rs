@@ -11,7 +11,8 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 
-use crate::{Entry, Harness, Instance, Need, Stop};
+use super::sqlite_freezer::Freezer;
+use crate::{Entry, Harness, Instance, Need, Server, Stop};
 
 /// SQLite: an instance is a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,8 +26,9 @@ impl Harness for SqliteHarness {
 
     fn lacks(&self, need: Need) -> Option<&'static str> {
         match need {
-            Need::Network | Need::Server => Some("the store is a file, with no line or server that could fail"),
-            Need::Wipe | Need::Processes => None,
+            Need::Network => Some("the store is a file, with no line to it that could fail"),
+            Need::Server => Some("the store is a file, with no server that could be killed or restarted"),
+            Need::Freeze | Need::Wipe | Need::Processes => None,
             Need::Foreign => Some("the file holds nothing but locks; one of another program is refused as a whole"),
             Need::Refusal => Some("a file that may not be written any more stays open for those who have it open"),
         }
@@ -34,7 +36,8 @@ impl Harness for SqliteHarness {
 
     async fn start(&self) -> Result<Arc<dyn Instance>, Stop> {
         let folder = tempfile::tempdir()?;
-        Ok(Arc::new(SqliteInstance { store: SqliteStore(folder.path().join("locks.db")), _folder: folder }))
+        let path = folder.path().join("locks.db");
+        Ok(Arc::new(SqliteInstance { store: SqliteStore(path.clone()), freezer: Freezer::new(path), _folder: folder }))
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError> {
@@ -46,6 +49,7 @@ impl Harness for SqliteHarness {
 #[derive(Debug)]
 struct SqliteInstance {
     store: SqliteStore,
+    freezer: Freezer,
     /// Removed at the end.
     _folder: TempDir,
 }
@@ -70,6 +74,10 @@ impl Instance for SqliteInstance {
 
     async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
         self.store.residue(name).await
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(&self.freezer)
     }
 
     async fn wipe(&self) -> Result<(), Stop> {
