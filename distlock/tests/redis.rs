@@ -22,7 +22,7 @@ fn hello_over_redis() {
 #[test]
 fn commands_never_overlap_whatever_ends_the_tools() {
     let redis = Redis::start(&[]);
-    common::overlap::never(&Lab::at(redis.url()), 150);
+    common::overlap::never(&Lab::at(redis.url()), 200);
 }
 
 #[test]

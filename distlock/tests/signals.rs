@@ -123,7 +123,7 @@ fn kill_9_takes_the_command_along_and_the_ttl_frees_the_lock() {
 
 #[test]
 fn commands_never_overlap_whatever_ends_the_tools() {
-    common::overlap::never(&Lab::new(), 150);
+    common::overlap::never(&Lab::new(), 200);
 }
 
 #[test]
