@@ -18,7 +18,7 @@ use crate::connection::{Link, Resend, Script};
 use crate::errors::unexpected;
 use crate::lease::RedisLease;
 use crate::scripts::{ACQUIRE, PROBE, RELEASE, TAKE, number, parts, text};
-use crate::slot::{Keys, Kind};
+use crate::slot::{self, Keys, Kind};
 use crate::view::{PROCESS_DIGITS, holder, meta_ttl, note};
 use crate::wait::{Registry, listen};
 
@@ -59,6 +59,8 @@ impl RedisLock {
             closed,
             capabilities: capabilities(),
         });
+        // Its first use takes milliseconds, which no acquisition shall wait for.
+        slot::prepare();
         let opened = bounded(limit, async {
             inner.link.open().await?;
             // A user who may not run scripts learns it here, before any lock is left.

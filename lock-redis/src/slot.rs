@@ -85,6 +85,11 @@ impl Keys {
 
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
+/// Makes the table of tags, if it is not there yet.
+pub(crate) fn prepare() {
+    LazyLock::force(&TAGS);
+}
+
 /// For each slot a tag that lies in it, such as `{1zp}`.
 static TAGS: LazyLock<Vec<[u8; 5]>> = LazyLock::new(|| {
     let digits = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";

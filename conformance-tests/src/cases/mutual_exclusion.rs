@@ -113,6 +113,7 @@ async fn a_contender_does_not_prolong_the_lease(b: &Bench) -> Outcome {
     let ttl = b.ttl(800);
     let start = Instant::now();
     let lease = holder.take(&name, ttl).await?;
+    let granted = Instant::now();
     let effective = lease.effective_ttl();
     let limit = b.end_of(effective) + SLACK;
     loop {
@@ -125,7 +126,13 @@ async fn a_contender_does_not_prolong_the_lease(b: &Bench) -> Outcome {
             give_back(next).await?;
             break;
         }
-        ensure!(start.elapsed() < limit, "contenders kept a lease of {effective:?} alive for {:?}", start.elapsed());
+        let age = granted.elapsed();
+        ensure!(
+            age < limit,
+            "contenders kept a lease of {effective:?} alive for {age:?}, granted within {:?}, now {:?}",
+            granted - start,
+            b.peek(&name).await
+        );
         tokio::time::sleep(ms(20)).await;
     }
     ensure!(start.elapsed() >= ttl, "a lease of {ttl:?} ended after {:?}", start.elapsed());

@@ -106,7 +106,10 @@ pub(crate) struct RedisStore(pub(crate) String);
 impl RedisStore {
     /// A connection for one look: it must not outlive the runtime of its case.
     async fn connection(&self) -> Result<MultiplexedConnection, Stop> {
-        Ok(redis::Client::open(self.0.as_str())?.get_multiplexed_async_connection().await?)
+        // The driver's own limits are for a server that is near and idle; a busy machine is no failure of the backend.
+        let limit = Some(Duration::from_secs(10));
+        let patient = redis::AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
+        Ok(redis::Client::open(self.0.as_str())?.get_multiplexed_async_connection_with_config(&patient).await?)
     }
 
     /// As [`Instance::peek`].
