@@ -149,6 +149,9 @@ async fn hold(script: &Script, puppet: &Puppet, manager: &LockManager, guard: Lo
     let deletions = |puppet: &Puppet| puppet.calls(Call::Release) + puppet.calls(Call::Abandon);
     let deleted_before = deletions(puppet);
     let mut lease_end = puppet.now().after(ms(script.ttl));
+    // U3: what is handed out is alive, but for the last milliseconds of a very short TTL.
+    prop_assert!(held.is_held() || script.ttl < 50, "U3: handed out after its end");
+    let mut valid_until = puppet.now();
     let mut renewals = Vec::new();
     while start.elapsed() < ms(script.end_at) {
         if let Some((after, turn)) = turns.first().copied()
@@ -173,6 +176,7 @@ async fn hold(script: &Script, puppet: &Puppet, manager: &LockManager, guard: Lo
             prop_assert!(by_hand || puppet.is_live(owner), "M2: held without an entry");
             prop_assert!(lost.is_none(), "L1: a lost guard is held again");
             // The send of the last confirmed request and the whole TTL: no later than the last reply and the TTL.
+            valid_until = held.valid_until().unwrap_or(valid_until);
             lease_end = held.valid_until().map_or(lease_end, |until| until.after(ms(script.ttl) / 100 + ms(2)));
         } else {
             // L2: level-triggered, and final with its reason.
@@ -181,6 +185,9 @@ async fn hold(script: &Script, puppet: &Puppet, manager: &LockManager, guard: Lo
             prop_assert!(lost.is_none() || lost == reason, "L1: the reason changed");
             let polled = futures_util::poll!(Box::pin(held.lost()));
             prop_assert_eq!(polled, std::task::Poll::Ready(reason.unwrap()), "L2");
+            // L4: nothing but time makes a lease expire; no failed renewal does.
+            let early = reason == Some(LostReason::Expired) && puppet.now().after(ms(6)) < valid_until;
+            prop_assert!(lost.is_some() || !early, "L4: expired before its time");
             lost = reason;
         }
         // L6: nothing is deleted while the guard exists and its TTL has not passed.
