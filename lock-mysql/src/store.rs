@@ -214,8 +214,8 @@ impl Store {
             }
             let Some(link) = &mut link else { continue };
             loop {
-                let query = sqlx::query("SELECT IS_USED_LOCK(?)").bind(nonce.clone());
-                let found: Vec<(Option<u64>,)> = link.rows(query).await.map_err(|e| self.told(e))?;
+                let query = sqlx::query("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)").bind(nonce.clone());
+                let found: Vec<(Option<i64>,)> = link.rows(query).await.map_err(|e| self.told(e))?;
                 // The lock goes last when a session ends, so after whatever it was doing.
                 let Some(&(Some(session),)) = found.first() else { break };
                 match link.plain(format!("KILL CONNECTION {session}")).await {
