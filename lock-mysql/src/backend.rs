@@ -10,7 +10,7 @@ use lock_core::{
 
 use crate::row::{Row, key};
 use crate::statement::Arg;
-use crate::store::Store;
+use crate::store::{LEAST_TTL, Store};
 use crate::wait::Line;
 use crate::{MysqlConfig, diagnose};
 
@@ -27,6 +27,7 @@ const CAPABILITIES: Capabilities = {
     let mut it = Capabilities::new(crate::BACKEND);
     it.durability = Durability::Single;
     it.reach = Reach::Network;
+    it.min_ttl = LEAST_TTL;
     it.fencing_survives_data_loss = true;
     it.leases_survive_restart = true;
     it

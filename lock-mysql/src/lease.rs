@@ -11,7 +11,7 @@ use lock_core::{
 
 use crate::row::{key, micros};
 use crate::statement::Arg;
-use crate::store::{Store, Taken};
+use crate::store::{Store, Taken, effective_ttl};
 
 /// A row that bears our owner.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct MysqlLease {
 
 impl MysqlLease {
     pub(crate) fn new(store: Arc<Store>, request: &AcquireRequest, taken: &Taken) -> Self {
-        let ttl = request.ttl.get();
+        let ttl = effective_ttl(request);
         Self {
             store,
             name: request.name.clone(),

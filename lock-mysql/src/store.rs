@@ -27,6 +27,8 @@ const WATCHING: usize = 1;
 
 /// How long the place of the next one is kept for it without a sign of life. A dead one delays the others by no more.
 pub(crate) const PLACE_KEPT: Duration = Duration::from_millis(700);
+/// The least TTL. A grant waits for the server's disk, and one that takes longer than its TTL is none.
+pub(crate) const LEAST_TTL: Duration = Duration::from_millis(100);
 /// How long the row of a free name is kept, since it carries the token on. A new row's token is the server's time, so only a server clock
 /// that is set back by more than this could make a token fall.
 const IDLE_KEPT: Duration = Duration::from_secs(600);
@@ -95,11 +97,11 @@ impl Store {
 
     /// Takes the name, or renews an own entry of an earlier try; `None` when it is not to be had.
     pub(crate) async fn take(&self, request: &AcquireRequest) -> Result<Option<Taken>, LockError> {
-        let owner = &request.owner;
+        let (owner, ttl) = (&request.owner, effective_ttl(request));
         let args = [
             Arg::Bytes(key(&request.name)),
             Arg::Text(owner.to_string()),
-            Arg::Int(micros(request.ttl.get())),
+            Arg::Int(micros(ttl)),
             Arg::Text(request.label.to_string()),
         ];
         let (mut may_dial, mut may_create) = (true, true);
@@ -112,7 +114,7 @@ impl Store {
             let sent = request.clock.now();
             match link.change(&self.statements.take, &args, Some(owner)).await {
                 Ok(0) => return Ok(None),
-                Ok(_) if request.clock.has_passed(Deadline::valid_until(sent, request.ttl.get())) => {
+                Ok(_) if request.clock.has_passed(Deadline::valid_until(sent, ttl)) => {
                     return Err(LockError::new(ErrorKind::Unavailable, "the grant came after its time to live")
                         .with_effect(Effect::Unknown)
                         .advice("take a longer TTL, or look for what slows the server"));
@@ -240,7 +242,7 @@ impl Store {
 
     /// Now and then, removes rows that nobody needs, so that the table does not grow with the names that were ever used.
     pub(crate) async fn sweep_sometimes(&self, owner: &Owner) {
-        if owner.as_bytes()[0] % SWEEP_EVERY == 0 {
+        if owner.as_bytes()[0].is_multiple_of(SWEEP_EVERY) {
             // Should it fail, a later one will do.
             let _ = bounded(self.limit / 4, self.sweep()).await;
         }
@@ -292,6 +294,11 @@ impl Store {
             _ => failure.error,
         }
     }
+}
+
+/// The TTL that is granted.
+pub(crate) fn effective_ttl(request: &AcquireRequest) -> Duration {
+    request.ttl.get().max(LEAST_TTL)
 }
 
 fn fingerprint(row: &Row) -> u64 {
