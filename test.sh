@@ -19,6 +19,7 @@ need() { # command, Debian package
 missing=()
 need cc build-essential
 need redis-server redis-server
+need mariadbd mariadb-server
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     say "installing ${missing[*]}"
@@ -45,7 +46,7 @@ lints() {
 
 features() {
   say "each feature of distlock alone"
-  for feature in "" sqlite redis "sqlite cli" "redis cli" metrics; do
+  for feature in "" sqlite redis mysql "sqlite cli" "redis cli" "mysql cli" metrics; do
     cargo check --quiet -p distlock --no-default-features --features "$feature"
   done
 }

@@ -3,6 +3,8 @@
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 pub mod attached;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]

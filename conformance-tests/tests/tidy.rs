@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BACKENDS: [&str; 2] = ["sqlite", "redis"];
+const BACKENDS: [&str; 3] = ["sqlite", "redis", "mysql"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -32,7 +32,10 @@ struct Entry {
 enum Source {
     Built(Open),
     /// Known, and left out of this build.
-    #[cfg_attr(all(feature = "sqlite", feature = "redis"), expect(dead_code, reason = "every feature is on"))]
+    #[cfg_attr(
+        all(feature = "sqlite", feature = "redis", feature = "mysql"),
+        expect(dead_code, reason = "every feature is on")
+    )]
     Feature(&'static str),
     /// Known, and not written yet.
     Planned(&'static str),
@@ -50,7 +53,7 @@ impl Registry {
         known.add("sqlite", SQLITE);
         known.add("redis", REDIS);
         known.add("rediss", REDIS);
-        known.add("mysql", Source::Planned("mysql"));
+        known.add("mysql", MYSQL);
         known.add("zk", Source::Planned("zk"));
         known.add("etcd", Source::Planned("etcd"));
         known.add("etcds", Source::Planned("etcd"));
@@ -139,6 +142,14 @@ const REDIS: Source = Source::Built(|url| {
 });
 #[cfg(not(feature = "redis"))]
 const REDIS: Source = Source::Feature("redis");
+
+#[cfg(feature = "mysql")]
+const MYSQL: Source = Source::Built(|url| {
+    let config = crate::url::parse(url).and_then(|url| lock_mysql::MysqlConfig::from_url(&url));
+    Box::pin(async move { Ok(Arc::new(lock_mysql::MysqlLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
+});
+#[cfg(not(feature = "mysql"))]
+const MYSQL: Source = Source::Feature("mysql");
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,162 @@
+//! A MariaDB server of one's own.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+
+use super::accepts;
+use crate::process::{Process, free_port};
+use crate::{Server, Stop};
+
+/// Run at each start. `app` is who the library logs in as, without any right beyond its database; `admin` is the suite's own.
+const SETUP: &str = "CREATE DATABASE IF NOT EXISTS locks;
+CREATE USER IF NOT EXISTS 'app'@'%' IDENTIFIED BY 'se:cret/1';
+GRANT ALL ON locks.* TO 'app'@'%';
+CREATE USER IF NOT EXISTS 'admin'@'%' IDENTIFIED BY 'admin';
+GRANT ALL ON *.* TO 'admin'@'%' WITH GRANT OPTION;
+";
+
+/// A `mariadbd` on a free port, with the server's own defaults: each commit is on the disk.
+#[derive(Debug)]
+pub struct MysqlServer {
+    port: u16,
+    folder: TempDir,
+    extra: Vec<String>,
+    process: Mutex<Process>,
+    /// Kept while one server lives, so that the next starts fast.
+    _template: Arc<TempDir>,
+}
+
+impl MysqlServer {
+    /// Starts one, with further arguments such as `--max-connections=20`, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it is not installed, which says how to install it, or does not answer in time.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the server.
+    pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
+        let template = tokio::task::spawn_blocking(template).await??;
+        let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
+        let mut tries = 3;
+        loop {
+            // The port may be taken between the look and the start.
+            let (port, folder) = (free_port()?, tempfile::tempdir()?);
+            copy(template.path(), folder.path())?;
+            std::fs::write(folder.path().join("setup.sql"), SETUP)?;
+            let process = spawn(port, folder.path(), &extra)?;
+            let ready = accepts(port).await;
+            tries -= 1;
+            if ready.is_ok() && process.exit_code().is_none() {
+                return Ok(Self { port, folder, extra, process: Mutex::new(process), _template: template });
+            }
+            if tries == 0 {
+                let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+                return Err(format!("mariadbd did not start: {ready:?}\n{log}").into());
+            }
+        }
+    }
+
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it has written to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Process) -> T) -> T {
+        f(&mut self.process.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[async_trait]
+impl Server for MysqlServer {
+    fn stop(&self) -> Result<(), Stop> {
+        self.with(|process| process.stop())
+    }
+
+    fn resume(&self) -> Result<(), Stop> {
+        self.with(|process| process.resume())
+    }
+
+    fn kill(&self) -> Result<(), Stop> {
+        self.with(|process| process.kill())
+    }
+
+    async fn restart(&self) -> Result<(), Stop> {
+        // The old server must have left the port before the new one takes it.
+        let _ = self.kill();
+        let process = spawn(self.port, self.folder.path(), &self.extra)?;
+        self.with(|old| *old = process);
+        accepts(self.port).await
+    }
+}
+
+fn spawn(port: u16, folder: &Path, extra: &[String]) -> Result<Process, Stop> {
+    let path = |name: &str| folder.join(name).display().to_string();
+    let mut command = Command::new("mariadbd");
+    command
+        .arg("--no-defaults")
+        .arg(format!("--datadir={}", path("data")))
+        .arg(format!("--socket={}", path("socket")))
+        .arg(format!("--pid-file={}", path("pid")))
+        .arg(format!("--log-error={}", path("log")))
+        .arg(format!("--init-file={}", path("setup.sql")))
+        .arg(format!("--port={port}"))
+        .args(["--skip-networking=0", "--bind-address=127.0.0.1", "--skip-name-resolve"])
+        .args(["--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M", "--max-connections=500"])
+        .args(as_root())
+        .args(extra)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Process::spawn(command).map_err(|e| format!("cannot start mariadbd: {e}; {INSTALL}").into())
+}
+
+const INSTALL: &str = "apt-get install mariadb-server";
+
+/// A server refuses to run as root unless it is told so.
+fn as_root() -> Option<&'static str> {
+    nix::unistd::getuid().is_root().then_some("--user=root")
+}
+
+/// A folder with a fresh database, which takes seconds to make: once for all servers that live at a time.
+fn template() -> Result<Arc<TempDir>, Stop> {
+    static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut kept = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(template) = kept.upgrade() {
+        return Ok(template);
+    }
+    let folder = tempfile::tempdir()?;
+    let made = Command::new("mariadb-install-db")
+        .arg("--no-defaults")
+        .arg(format!("--datadir={}", folder.path().join("data").display()))
+        .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"])
+        .args(as_root())
+        .output()
+        .map_err(|e| format!("cannot run mariadb-install-db: {e}; {INSTALL}"))?;
+    crate::ensure!(made.status.success(), "mariadb-install-db failed: {}", String::from_utf8_lossy(&made.stderr));
+    let template = Arc::new(folder);
+    *kept = Arc::downgrade(&template);
+    Ok(template)
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            std::fs::create_dir(&target)?;
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

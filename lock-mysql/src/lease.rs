@@ -1,0 +1,113 @@
+//! One granted hold of a name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{BoxFuture, pending};
+use lock_core::{
+    AcquireRequest, Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal,
+};
+
+use crate::row::{key, micros};
+use crate::statement::Arg;
+use crate::store::{Store, Taken, effective_ttl};
+
+/// A row that bears our owner.
+#[derive(Debug)]
+pub(crate) struct MysqlLease {
+    store: Arc<Store>,
+    name: LockName,
+    owner: Owner,
+    ttl: Duration,
+    token: FencingToken,
+    clock: Clock,
+    valid_until: Deadline,
+}
+
+impl MysqlLease {
+    pub(crate) fn new(store: Arc<Store>, request: &AcquireRequest, taken: &Taken) -> Self {
+        let ttl = effective_ttl(request);
+        Self {
+            store,
+            name: request.name.clone(),
+            owner: request.owner,
+            ttl,
+            token: FencingToken::new(taken.token),
+            clock: request.clock.clone(),
+            valid_until: Deadline::valid_until(taken.sent, ttl),
+        }
+    }
+
+    async fn try_renew(&mut self) -> Result<Renewal, LockError> {
+        let store = &self.store;
+        let args = [Arg::Bytes(key(&self.name)), Arg::Text(self.owner.to_string()), Arg::Int(micros(self.ttl))];
+        let mut may_dial = true;
+        loop {
+            let mut link = store.keeping().await?;
+            let sent = self.clock.now();
+            let done = match link.change(&store.statements.renew, &args, None).await {
+                // A connection that died while it was idle is nothing to speak of, and renewing twice is renewing.
+                Err(e) if e.broke && may_dial => {
+                    may_dial = false;
+                    continue;
+                }
+                done => store.counted(done)?,
+            };
+            if done == 1 {
+                self.valid_until = Deadline::valid_until(sent, self.ttl);
+                return Ok(Renewal::Renewed);
+            }
+            let state = store.state(&mut link, &self.name).await?;
+            return Ok(Renewal::Lost(match state.lease {
+                Some(lease) if lease.is_revoked() => LostReason::ForceReleased,
+                Some(_) => LostReason::TakenOver,
+                None if self.clock.has_passed(self.valid_until) => LostReason::Expired,
+                None => LostReason::Removed,
+            }));
+        }
+    }
+
+    async fn try_release(&mut self) -> Result<Released, LockError> {
+        let store = &self.store;
+        let first = store.release(&mut *store.keeping().await?, &self.name, &self.owner).await;
+        match first {
+            Err(e) if e.broke => {}
+            done => return done.map_err(|e| store.told(e)),
+        }
+        // The first may have taken effect without its answer: then the entry is gone, before its time and by us.
+        let again = store.release(&mut *store.keeping().await?, &self.name, &self.owner).await;
+        match again.map_err(|e| store.told(e))? {
+            Released::NotHeld if !self.clock.has_passed(self.valid_until) => Ok(Released::Released),
+            done => Ok(done),
+        }
+    }
+}
+
+#[async_trait]
+impl Lease for MysqlLease {
+    fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn effective_ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    fn valid_until(&self) -> Deadline {
+        self.valid_until
+    }
+
+    fn loss(&self) -> BoxFuture<'static, LostReason> {
+        // The server tells nobody of a change; renewals find out.
+        Box::pin(pending())
+    }
+
+    async fn renew(&mut self) -> Result<Renewal, LockError> {
+        self.try_renew().await.map_err(|e| e.backend(crate::BACKEND).operation("renew").name(&self.name))
+    }
+
+    async fn release(&mut self) -> Result<Released, LockError> {
+        self.try_release().await.map_err(|e| e.backend(crate::BACKEND).operation("release").name(&self.name))
+    }
+}

@@ -1,0 +1,256 @@
+//! The few connections that carry all statements, dialled when needed and anew when they fail or are in doubt.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex as PlainMutex, MutexGuard as PlainGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{ErrorKind, LockError, Owner, bounded};
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, FromRow, MySqlConnection, Row};
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+
+use crate::BACKEND;
+use crate::config::MysqlConfig;
+use crate::errors::{self, from_driver, meaning_of};
+use crate::statement::{Arg, Query, Statement};
+
+/// How often a statement is sent again at once because of what others did.
+const TRIES: usize = 8;
+
+/// Opens connections.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    options: MySqlConnectOptions,
+    pub(crate) server: String,
+    limit: Duration,
+    closed: PlainMutex<bool>,
+    /// Connections that were given up while a request of an owner was on its way over them.
+    suspects: PlainMutex<Vec<(Owner, String)>>,
+}
+
+/// Some connections, of which a caller gets one that is free.
+#[derive(Debug)]
+pub(crate) struct Links {
+    dialer: Arc<Dialer>,
+    links: Box<[Mutex<Option<Open>>]>,
+    turn: AtomicUsize,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Open {
+    conn: MySqlConnection,
+    dialer: Arc<Dialer>,
+    /// The name of a lock of the server that this session holds for life: by it others can tell whether the session has ended, and end it,
+    /// without mistaking another session for it.
+    nonce: String,
+    broken: bool,
+}
+
+/// A connection for one's own until it is dropped.
+pub(crate) type Held<'a> = MappedMutexGuard<'a, Open>;
+
+/// Why a statement failed.
+pub(crate) struct Failure {
+    /// The server's number, where it answered.
+    pub(crate) code: Option<u16>,
+    /// Whether the connection broke, so that a new one may do.
+    pub(crate) broke: bool,
+    pub(crate) error: LockError,
+}
+
+impl Dialer {
+    pub(crate) fn new(config: &MysqlConfig) -> Self {
+        Self {
+            options: config.options(),
+            server: config.server(),
+            limit: config.connect_limit(),
+            closed: PlainMutex::new(false),
+            suspects: PlainMutex::default(),
+        }
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn dial(self: &Arc<Self>) -> Result<Open, LockError> {
+        if *lock(&self.closed) {
+            return Err(LockError::new(ErrorKind::Closed, "the backend was closed").backend(BACKEND));
+        }
+        let nonce = format!("distlock:{}", Owner::random()?);
+        let opening = async {
+            let mut conn = self.options.connect().await?;
+            // Whatever the server's defaults are. One round trip.
+            let settings = format!(
+                "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+                 SET NAMES utf8mb4, SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION time_zone = '+00:00',
+                     SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 2,
+                     SESSION wait_timeout = 28800, SESSION sql_safe_updates = 0;
+                 SELECT GET_LOCK('{nonce}', 0)"
+            );
+            let row = sqlx::raw_sql(AssertSqlSafe(settings)).fetch_one(&mut conn).await?;
+            Ok((row.try_get::<Option<i64>, _>(0)?, conn))
+        };
+        let opening = async { opening.await.map_err(|e| from_driver(e, &self.server)) };
+        let (named, conn) =
+            bounded(self.limit, opening).await.map_err(|e| e.with_effect(lock_core::Effect::NotApplied))?;
+        if named != Some(1) {
+            return Err(LockError::new(ErrorKind::Internal, "the server does not give a lock for the session")
+                .advice("GET_LOCK must work; some clusters and proxies refuse it"));
+        }
+        Ok(Open { conn, dialer: self.clone(), nonce, broken: false })
+    }
+
+    /// A connection over which a request of this owner may still be on its way.
+    pub(crate) fn suspect(&self, owner: &Owner) -> Option<String> {
+        lock(&self.suspects).iter().find(|(other, _)| other == owner).map(|(_, nonce)| nonce.clone())
+    }
+
+    pub(crate) fn acquit(&self, nonce: &str) {
+        lock(&self.suspects).retain(|(_, other)| other != nonce);
+    }
+
+    fn accuse(&self, owner: Owner, nonce: &str) {
+        /// More come together only if nobody asks after them: their owners were given up, and their entries ran out.
+        const MOST: usize = 4096;
+        let mut suspects = lock(&self.suspects);
+        if suspects.len() == MOST {
+            suspects.remove(0);
+        }
+        suspects.push((owner, nonce.to_owned()));
+    }
+}
+
+impl Links {
+    pub(crate) fn new(dialer: &Arc<Dialer>, count: usize) -> Self {
+        let links = (0..count).map(|_| Mutex::default()).collect();
+        Self { dialer: dialer.clone(), links, turn: AtomicUsize::new(0) }
+    }
+
+    /// A connection that is free, or the next that becomes free.
+    pub(crate) async fn get(&self) -> Result<Held<'_>, LockError> {
+        let mut link = self.any().await;
+        if link.as_ref().is_none_or(|open| open.broken) {
+            // Given up first: what was on its way over it is a suspect already.
+            drop(link.take());
+            *link = Some(self.dialer.dial().await?);
+        }
+        MutexGuard::try_map(link, Option::as_mut)
+            .map_err(|_| LockError::new(ErrorKind::Internal, "a connection vanished"))
+    }
+
+    async fn any(&self) -> MutexGuard<'_, Option<Open>> {
+        match self.links.iter().find_map(|link| link.try_lock().ok()) {
+            Some(link) => link,
+            None => {
+                let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.links.len();
+                self.links[turn].lock().await
+            }
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        *lock(&self.dialer.closed) = true;
+        for link in &self.links {
+            if let Some(open) = link.lock().await.take() {
+                open.close().await;
+            }
+        }
+    }
+}
+
+/// A request on its way. When its future is dropped, or the connection breaks under it, the connection is given up, and a request of an
+/// owner makes it a suspect.
+struct InFlight<'a> {
+    broken: &'a mut bool,
+    doubt: Option<(Owner, &'a str, &'a Dialer)>,
+    answered: bool,
+}
+
+impl InFlight<'_> {
+    /// An answer of the server, be it an error, ends all doubt.
+    fn land<T>(mut self, answer: sqlx::Result<T>) -> sqlx::Result<T> {
+        self.answered = match &answer {
+            Ok(_) => true,
+            Err(e) => errors::code(e).is_some(),
+        };
+        answer
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            *self.broken = true;
+            if let Some((owner, nonce, dialer)) = self.doubt {
+                dialer.accuse(owner, nonce);
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Runs a statement that changes something, and answers what it left in LAST_INSERT_ID: never the number of rows, which tells nothing
+    /// about whose they are. With an owner, what becomes of the statement matters when its answer does not come.
+    pub(crate) async fn change(
+        &mut self,
+        statement: &Statement,
+        args: &[Arg],
+        owner: Option<&Owner>,
+    ) -> Result<u64, Failure> {
+        let mut tries = TRIES;
+        loop {
+            tries -= 1;
+            match self.execute(statement.query(args), owner).await {
+                Err(e) if tries > 0 && e.code.is_some_and(errors::is_passing) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Runs a statement once.
+    pub(crate) async fn execute(&mut self, query: Query, owner: Option<&Owner>) -> Result<u64, Failure> {
+        let (conn, in_flight) = self.depart(owner);
+        let answer = in_flight.land(query.execute(conn).await);
+        answer.map(|done| done.last_insert_id()).map_err(|e| self.failure(e))
+    }
+
+    /// Runs a statement that reads.
+    pub(crate) async fn rows<T>(&mut self, query: Query) -> Result<Vec<T>, Failure>
+    where
+        T: for<'r> FromRow<'r, MySqlRow>,
+    {
+        let (conn, in_flight) = self.depart(None);
+        let answer = in_flight.land(query.fetch_all(conn).await);
+        let rows = answer.and_then(|rows| rows.iter().map(T::from_row).collect::<sqlx::Result<Vec<T>>>());
+        rows.map_err(|e| self.failure(e))
+    }
+
+    /// Runs a statement that has no parameters and cannot be prepared.
+    pub(crate) async fn plain(&mut self, text: String) -> Result<(), Failure> {
+        let (conn, in_flight) = self.depart(None);
+        let answer = in_flight.land(sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await);
+        answer.map(drop).map_err(|e| self.failure(e))
+    }
+
+    pub(crate) async fn close(self) {
+        if !self.broken {
+            // A line that is cut says so on its own.
+            let _ = tokio::time::timeout(Duration::from_millis(500), self.conn.close()).await;
+        }
+    }
+
+    fn depart(&mut self, owner: Option<&Owner>) -> (&mut MySqlConnection, InFlight<'_>) {
+        let doubt = owner.map(|owner| (*owner, self.nonce.as_str(), &*self.dialer));
+        (&mut self.conn, InFlight { broken: &mut self.broken, doubt, answered: false })
+    }
+
+    fn failure(&mut self, error: sqlx::Error) -> Failure {
+        let (code, redial) = (errors::code(&error), meaning_of(&error).redial);
+        self.broken |= redial;
+        Failure { code, broke: redial && code.is_none(), error: from_driver(error, &self.dialer.server) }
+    }
+}
+
+/// Nothing panics while it holds one of these locks, so the data is whole.
+pub(crate) fn lock<T>(mutex: &PlainMutex<T>) -> PlainGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
