@@ -1,5 +1,7 @@
 //! Servers that the suite starts itself, on free ports, in temporary folders. One file a server.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "redis")]
 pub mod redis;
 

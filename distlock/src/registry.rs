@@ -32,7 +32,10 @@ struct Entry {
 enum Source {
     Built(Open),
     /// Known, and left out of this build.
-    #[cfg_attr(all(feature = "sqlite", feature = "redis"), expect(dead_code, reason = "every feature is on"))]
+    #[cfg_attr(
+        all(feature = "sqlite", feature = "redis", feature = "etcd"),
+        expect(dead_code, reason = "every feature is on")
+    )]
     Feature(&'static str),
     /// Known, and not written yet.
     Planned(&'static str),
@@ -52,8 +55,8 @@ impl Registry {
         known.add("rediss", REDIS);
         known.add("mysql", Source::Planned("mysql"));
         known.add("zk", Source::Planned("zk"));
-        known.add("etcd", Source::Planned("etcd"));
-        known.add("etcds", Source::Planned("etcd"));
+        known.add("etcd", ETCD);
+        known.add("etcds", ETCD);
         known
     }
 
@@ -139,6 +142,14 @@ const REDIS: Source = Source::Built(|url| {
 });
 #[cfg(not(feature = "redis"))]
 const REDIS: Source = Source::Feature("redis");
+
+#[cfg(feature = "etcd")]
+const ETCD: Source = Source::Built(|url| {
+    let config = lock_etcd::EtcdConfig::from_url(url);
+    Box::pin(async move { Ok(Arc::new(lock_etcd::EtcdLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
+});
+#[cfg(not(feature = "etcd"))]
+const ETCD: Source = Source::Feature("etcd");
 
 #[cfg(test)]
 mod tests {
