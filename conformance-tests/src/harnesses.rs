@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 pub mod attached;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "redis")]
 pub mod redis;
 

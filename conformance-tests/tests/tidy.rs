@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BACKENDS: [&str; 3] = ["sqlite", "redis", "mysql"];
+const BACKENDS: [&str; 4] = ["sqlite", "redis", "mysql", "etcd"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -32,7 +32,9 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
 
 fn shipping() -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
-    for folder in ["lock-core/src", "lock-sqlite/src", "lock-redis/src", "distlock/src", "conformance-tests/src"] {
+    for folder in
+        ["lock-core/src", "lock-sqlite/src", "lock-redis/src", "lock-etcd/src", "distlock/src", "conformance-tests/src"]
+    {
         all.extend(sources(folder));
     }
     all
@@ -175,7 +177,7 @@ fn backends_have_no_timers_but_the_one_they_wait_with() {
 
 #[test]
 fn nothing_is_left_open_and_no_test_is_ignored() {
-    for folder in ["lock-core", "lock-sqlite", "lock-redis", "distlock", "conformance-tests"] {
+    for folder in ["lock-core", "lock-sqlite", "lock-redis", "lock-etcd", "distlock", "conformance-tests"] {
         for (path, text) in sources(folder) {
             if path.ends_with("tidy.rs") {
                 continue;

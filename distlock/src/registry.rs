@@ -33,7 +33,7 @@ enum Source {
     Built(Open),
     /// Known, and left out of this build.
     #[cfg_attr(
-        all(feature = "sqlite", feature = "redis", feature = "mysql"),
+        all(feature = "sqlite", feature = "redis", feature = "mysql", feature = "etcd"),
         expect(dead_code, reason = "every feature is on")
     )]
     Feature(&'static str),
@@ -55,8 +55,8 @@ impl Registry {
         known.add("rediss", REDIS);
         known.add("mysql", MYSQL);
         known.add("zk", Source::Planned("zk"));
-        known.add("etcd", Source::Planned("etcd"));
-        known.add("etcds", Source::Planned("etcd"));
+        known.add("etcd", ETCD);
+        known.add("etcds", ETCD);
         known
     }
 
@@ -150,6 +150,13 @@ const MYSQL: Source = Source::Built(|url| {
 });
 #[cfg(not(feature = "mysql"))]
 const MYSQL: Source = Source::Feature("mysql");
+#[cfg(feature = "etcd")]
+const ETCD: Source = Source::Built(|url| {
+    let config = lock_etcd::EtcdConfig::from_url(url);
+    Box::pin(async move { Ok(Arc::new(lock_etcd::EtcdLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
+});
+#[cfg(not(feature = "etcd"))]
+const ETCD: Source = Source::Feature("etcd");
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,285 @@
+//! What each of the server's and the driver's errors means: one table.
+
+use std::error::Error as StdError;
+use std::io;
+
+use etcd_client::Error;
+use lock_core::{Effect, ErrorKind, LockError};
+use tonic::Code;
+
+use crate::BACKEND;
+
+/// One row: what an error means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    pub(crate) kind: ErrorKind,
+    retryable: bool,
+    pub(crate) effect: Effect,
+    /// Whether the connection leads nowhere, to the wrong place, or has a login that does not count any more.
+    pub(crate) redial: bool,
+    advice: &'static str,
+}
+
+const fn meaning(kind: ErrorKind, retryable: bool, effect: Effect, redial: bool, advice: &'static str) -> Meaning {
+    Meaning { kind, retryable, effect, redial, advice }
+}
+
+use Effect::{NotApplied, Unknown};
+use ErrorKind::{Config, Denied, Internal, InvalidTtl, Unavailable};
+
+/// By what the server's message contains. The codes are too coarse: `InvalidArgument` is a wrong password as well as an old login.
+const BY_MESSAGE: &[(&str, Meaning)] = &[
+    (
+        "database space exceeded",
+        meaning(
+            Unavailable,
+            true,
+            NotApplied,
+            false,
+            "the server is at its quota; compact, defragment and disarm the alarm",
+        ),
+    ),
+    (
+        "too many requests",
+        meaning(
+            Unavailable,
+            true,
+            NotApplied,
+            false,
+            "the cluster applies more slowly than it is asked; look at its disks",
+        ),
+    ),
+    ("too large lease TTL", meaning(InvalidTtl, false, NotApplied, false, "give a shorter TTL")),
+    ("invalid auth token", meaning(Unavailable, true, NotApplied, true, "the login has run out; it is made anew")),
+    (
+        "revision of auth store is old",
+        meaning(Unavailable, true, NotApplied, true, "users or rights were changed; the login is made anew"),
+    ),
+    ("authentication failed", meaning(Denied, false, NotApplied, true, "check user and password")),
+    (
+        "authentication is not enabled",
+        meaning(Config, false, NotApplied, true, "the cluster knows no users: leave user and password out of the URL"),
+    ),
+    (
+        "user name is empty",
+        meaning(Denied, false, NotApplied, true, "the cluster asks for a user: give etcd://USER:PASSWORD@HOST"),
+    ),
+    ("user name not found", meaning(Denied, false, NotApplied, true, "check user and password")),
+    (
+        "permission denied",
+        meaning(Denied, false, NotApplied, false, "the user lacks a right; docs/etcd.md has the roles that it needs"),
+    ),
+    ("request is too large", meaning(Internal, false, NotApplied, false, "")),
+    (
+        "no leader",
+        meaning(
+            Unavailable,
+            true,
+            Unknown,
+            true,
+            "the cluster has no leader; wait for the election, or restore a majority",
+        ),
+    ),
+    ("leader changed", meaning(Unavailable, true, Unknown, false, "the cluster has elected a new leader")),
+    ("not leader", meaning(Unavailable, true, NotApplied, false, "the cluster is electing a leader")),
+    (
+        "request timed out",
+        meaning(Unavailable, true, Unknown, true, "the cluster did not agree in time; look at its members and disks"),
+    ),
+    ("unhealthy cluster", meaning(Unavailable, true, NotApplied, true, "restore a majority of the members")),
+    ("server stopped", meaning(Unavailable, true, Unknown, true, "the member is going down")),
+    (
+        "rpc not supported for learner",
+        meaning(Unavailable, true, NotApplied, true, "this member is a learner; name voting members in the URL"),
+    ),
+    ("not capable", meaning(Unavailable, true, NotApplied, false, "the member is starting")),
+    (
+        "corrupt cluster",
+        meaning(Unavailable, false, NotApplied, true, "the members disagree about the data; see the alarm CORRUPT"),
+    ),
+];
+
+/// By the code, where the message is unknown.
+const BY_CODE: &[(Code, Meaning)] = &[
+    (
+        Code::PermissionDenied,
+        meaning(Denied, false, NotApplied, false, "the user lacks a right; docs/etcd.md has the roles that it needs"),
+    ),
+    (Code::Unauthenticated, meaning(Denied, false, NotApplied, true, "check user and password")),
+    (Code::Unavailable, meaning(Unavailable, true, Unknown, true, "check that the cluster is up and reachable")),
+    (Code::DeadlineExceeded, meaning(Unavailable, true, Unknown, true, "check that the cluster is up and reachable")),
+    (Code::Cancelled, meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew")),
+    (
+        Code::ResourceExhausted,
+        meaning(Unavailable, true, Unknown, false, "the cluster is short of something; see its log"),
+    ),
+    (Code::Unimplemented, meaning(Config, false, NotApplied, true, "check that the port is etcd's client port")),
+    (Code::DataLoss, meaning(Unavailable, false, Unknown, true, "the cluster has lost data; see its log")),
+    (Code::Aborted, meaning(Unavailable, true, Unknown, false, "")),
+];
+
+/// By the kind of a system error.
+const BY_IO: &[(io::ErrorKind, Meaning)] = &[
+    (
+        io::ErrorKind::ConnectionRefused,
+        meaning(Unavailable, true, NotApplied, true, "check host and port, and that the server is up"),
+    ),
+    (io::ErrorKind::NotFound, meaning(Unavailable, true, NotApplied, true, "check the host")),
+    (io::ErrorKind::HostUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
+    (io::ErrorKind::NetworkUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
+    (
+        io::ErrorKind::InvalidData,
+        meaning(
+            Unavailable,
+            false,
+            Unknown,
+            true,
+            "check that the port speaks what the URL says: etcd:// plain, etcds:// TLS with a certificate that this machine trusts",
+        ),
+    ),
+];
+
+/// Anything else that broke the connection.
+const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
+/// An answer that no row knows.
+const UNKNOWN: Meaning = meaning(Internal, false, Unknown, false, "");
+
+pub(crate) fn meaning_of(error: &Error) -> Meaning {
+    match error {
+        Error::GRpcStatus(status) => of_status(status),
+        Error::TransportError(e) => in_chain(e).unwrap_or(DROPPED),
+        Error::IoError(e) => of_io(e).unwrap_or(DROPPED),
+        // The stream ended without a word.
+        Error::WatchError(_) | Error::LeaseKeepAliveError(_) | Error::EndpointError(_) => DROPPED,
+        Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
+            meaning(Config, false, NotApplied, false, "check the URL")
+        }
+        _ => UNKNOWN,
+    }
+}
+
+fn of_status(status: &tonic::Status) -> Meaning {
+    if let Some(meaning) = in_chain(status) {
+        return meaning;
+    }
+    let by_message = BY_MESSAGE.iter().find(|(part, _)| status.message().contains(part));
+    if let Some((_, meaning)) = by_message {
+        return *meaning;
+    }
+    if status.source().is_some() {
+        // Made by the driver and not by the server.
+        return DROPPED;
+    }
+    BY_CODE.iter().find(|(code, _)| *code == status.code()).map_or(UNKNOWN, |row| row.1)
+}
+
+fn in_chain(error: &dyn StdError) -> Option<Meaning> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(meaning) = error.downcast_ref::<io::Error>().and_then(of_io) {
+            return Some(meaning);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn of_io(error: &io::Error) -> Option<Meaning> {
+    BY_IO.iter().find(|(kind, _)| *kind == error.kind()).map(|row| row.1)
+}
+
+/// Whether the server says that there is no such lease (any more).
+pub(crate) fn is_lease_gone(error: &Error) -> bool {
+    match error {
+        Error::GRpcStatus(status) => status.message().contains("requested lease not found"),
+        // What the driver makes of an answer to a keep-alive whose TTL is 0.
+        Error::LeaseKeepAliveError(text) => text == "lease not found",
+        _ => false,
+    }
+}
+
+/// The library's error for the driver's. `server` is host and port.
+pub(crate) fn from_driver(error: Error, server: &str) -> LockError {
+    let meaning = meaning_of(&error);
+    let detail = match meaning.kind {
+        Unavailable => format!("the server {server} did not serve the request"),
+        Denied => format!("the server {server} refused"),
+        _ => format!("an error of the server {server}"),
+    };
+    let err = LockError::new(meaning.kind, detail)
+        .backend(BACKEND)
+        .with_effect(meaning.effect)
+        .with_retryable(meaning.retryable)
+        .source(error);
+    if meaning.advice.is_empty() { err } else { err.advice(meaning.advice) }
+}
+
+/// An answer in a form that the server does not give.
+pub(crate) fn unexpected(what: &str) -> LockError {
+    LockError::new(Internal, format!("an unexpected answer: {what}")).backend(BACKEND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: Code, message: &str) -> Error {
+        tonic::Status::new(code, message).into()
+    }
+
+    #[test]
+    fn each_message_means_what_its_row_says() {
+        for (part, expected) in BY_MESSAGE {
+            assert_eq!(meaning_of(&status(Code::Unknown, &format!("etcdserver: {part}"))), *expected, "{part}");
+        }
+        for (code, expected) in BY_CODE {
+            assert_eq!(meaning_of(&status(*code, "something new")), *expected, "{code:?}");
+        }
+        assert_eq!(meaning_of(&status(Code::Unknown, "something new")), UNKNOWN);
+    }
+
+    #[test]
+    fn the_servers_own_words_are_known() {
+        for (code, message, kind, redial) in [
+            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", Denied, true),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old", Unavailable, true),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", Unavailable, true),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Unavailable, false),
+            (
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+                Unavailable,
+                true,
+            ),
+            (Code::Unavailable, "etcdserver: leader changed", Unavailable, false),
+            (Code::Unavailable, "etcdserver: no leader", Unavailable, true),
+            (Code::PermissionDenied, "etcdserver: permission denied", Denied, false),
+            (Code::OutOfRange, "etcdserver: too large lease TTL", InvalidTtl, false),
+        ] {
+            let found = meaning_of(&status(code, message));
+            assert_eq!((found.kind, found.redial), (kind, redial), "{message}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_an_answer_of_the_server_is_contention_or_loss() {
+        for meaning in BY_MESSAGE.iter().map(|row| row.1).chain(BY_CODE.iter().map(|row| row.1)) {
+            assert!(!matches!(meaning.kind, ErrorKind::Timeout | ErrorKind::Lost | ErrorKind::NotHeld));
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_gone_is_told_apart() {
+        assert!(is_lease_gone(&status(Code::NotFound, "etcdserver: requested lease not found")));
+        assert!(is_lease_gone(&Error::LeaseKeepAliveError("lease not found".into())));
+        assert!(!is_lease_gone(&status(Code::NotFound, "etcdserver: member not found")));
+    }
+
+    #[test]
+    fn system_errors_tell_whether_anything_was_sent() {
+        for (kind, expected) in BY_IO {
+            assert_eq!(meaning_of(&Error::IoError(io::Error::from(*kind))), *expected, "{kind:?}");
+        }
+        assert_eq!(meaning_of(&Error::IoError(io::ErrorKind::ConnectionReset.into())), DROPPED);
+    }
+}

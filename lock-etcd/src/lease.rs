@@ -1,0 +1,191 @@
+//! One granted hold of a name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lock_core::{
+    Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal, bounded,
+};
+
+use crate::backend::Inner;
+use crate::connection::Resend;
+use crate::kept::{Beat, Kept};
+use crate::keys::{self, State};
+use crate::wait::lost;
+
+pub(crate) struct EtcdLease {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) kept: Arc<Kept>,
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) token: FencingToken,
+    pub(crate) valid_until: Deadline,
+    pub(crate) clock: Clock,
+    pub(crate) limit: Duration,
+    pub(crate) released: bool,
+}
+
+/// The entry of a lease, as it must stand.
+pub(crate) struct Own {
+    pub(crate) inner: Arc<Inner>,
+    kept: Arc<Kept>,
+    pub(crate) key: Vec<u8>,
+    revision: i64,
+    pub(crate) limit: Duration,
+}
+
+impl Own {
+    /// Why the lease is lost, by what stands under its key.
+    pub(crate) fn verdict(&self, kv: Option<&KeyValue>) -> Option<LostReason> {
+        let Some(kv) = kv else { return Some(LostReason::Removed) };
+        let ours = kv.create_revision() == self.revision && kv.lease() == self.kept.id;
+        match keys::parsed(kv.value()) {
+            Some((State::Held, ..)) if ours => None,
+            Some((State::Revoked, ..)) if ours => Some(LostReason::ForceReleased),
+            _ => Some(LostReason::TakenOver),
+        }
+    }
+
+    /// Tells an entry that was removed from one that went with its lease.
+    pub(crate) async fn explain(&self, reason: LostReason) -> Result<LostReason, LockError> {
+        if reason != LostReason::Removed {
+            return Ok(reason);
+        }
+        if !self.kept.is_running() {
+            return Ok(LostReason::Expired);
+        }
+        let request = |client: &Client| {
+            let (mut leases, id) = (client.lease_client(), self.kept.id);
+            async move { leases.time_to_live(id, None).await }
+        };
+        let asked = async {
+            self.inner.link.send(Resend::Once, request).await.map_err(|failure| self.inner.link.error(failure))
+        };
+        // An answer that does not come must not keep the loss back.
+        match bounded(Duration::from_millis(200), asked).await {
+            Ok(answer) if answer.ttl() <= 0 => {
+                self.kept.is_gone();
+                Ok(LostReason::SessionLost)
+            }
+            _ => Ok(LostReason::Removed),
+        }
+    }
+}
+
+impl EtcdLease {
+    fn own(&self) -> Own {
+        Own {
+            inner: self.inner.clone(),
+            kept: self.kept.clone(),
+            key: keys::entry(&self.name, &self.owner),
+            revision: self.revision(),
+            limit: self.limit,
+        }
+    }
+
+    fn revision(&self) -> i64 {
+        // It came from an i64.
+        self.token.get().cast_signed()
+    }
+
+    async fn prolong(&mut self) -> Result<Renewal, LockError> {
+        let own = self.own();
+        let entry = self.inner.link.get(own.key.clone(), GetOptions::new());
+        let (beat, entry) = tokio::try_join!(self.kept.beat(&self.inner.link), entry)?;
+        if beat == Beat::Gone {
+            let expired = self.clock.has_passed(self.valid_until);
+            return Ok(Renewal::Lost(if expired { LostReason::Expired } else { LostReason::SessionLost }));
+        }
+        match own.verdict(entry.first()) {
+            Some(LostReason::Removed) if self.clock.has_passed(self.valid_until) => {
+                Ok(Renewal::Lost(LostReason::Expired))
+            }
+            Some(reason) => Ok(Renewal::Lost(reason)),
+            None => {
+                self.valid_until = self.kept.valid_until(&self.clock);
+                Ok(Renewal::Renewed)
+            }
+        }
+    }
+
+    /// Deletes the entry, held or marked, if it is still this lease's; with the fences against what is still on its way.
+    async fn delete(&self) -> Result<Released, LockError> {
+        let hooks = self.inner.hooks(&self.owner);
+        let key = keys::entry(&self.name, &self.owner);
+        let mut ops = vec![TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key()))];
+        ops.extend(Inner::fences(&hooks));
+        let txn = Txn::new()
+            .when([
+                Compare::create_revision(key.clone(), CompareOp::Equal, self.revision()),
+                Compare::lease(key, CompareOp::Equal, self.kept.id),
+            ])
+            .and_then(ops)
+            .or_else(Inner::fences(&hooks).collect::<Vec<_>>());
+        let link = &self.inner.link;
+        let answer = link.txn(txn, Resend::Once).await.map_err(|failure| link.error(failure))?;
+        let held = match answer.op_responses().first() {
+            Some(TxnOpResponse::Delete(deleted)) if answer.succeeded() => {
+                deleted.prev_kvs().first().and_then(|kv| keys::parsed(kv.value())).map(|(state, ..)| state)
+                    == Some(State::Held)
+            }
+            _ => false,
+        };
+        self.inner.end_own(&self.owner, &hooks).await?;
+        Ok(if held { Released::Released } else { Released::NotHeld })
+    }
+}
+
+#[async_trait]
+impl Lease for EtcdLease {
+    fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn effective_ttl(&self) -> Duration {
+        self.kept.ttl
+    }
+
+    fn valid_until(&self) -> Deadline {
+        self.valid_until
+    }
+
+    fn loss(&self) -> BoxFuture<'static, LostReason> {
+        lost(self.own()).boxed()
+    }
+
+    async fn renew(&mut self) -> Result<Renewal, LockError> {
+        let limit = self.limit;
+        let answer = bounded(limit, self.prolong()).await;
+        answer.map_err(|e| self.inner.context(e, "renew", &self.name))
+    }
+
+    async fn release(&mut self) -> Result<Released, LockError> {
+        // From here on nobody takes care of the entry but this call and its repetitions.
+        self.kept.orphan(self.owner);
+        let released = bounded(self.limit, self.delete()).await;
+        self.released |= released.is_ok();
+        released.map_err(|e| self.inner.context(e, "release", &self.name))
+    }
+}
+
+/// Only a note in memory: the keeper releases or abandons, and else the shared lease is not prolonged for long.
+impl Drop for EtcdLease {
+    fn drop(&mut self) {
+        if !self.released {
+            self.kept.orphan(self.owner);
+        }
+    }
+}
+
+impl fmt::Debug for EtcdLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("EtcdLease");
+        shown.field("name", &self.name).field("owner", &self.owner).field("token", &self.token);
+        shown.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! Waiting: for the end of the contender before, and for the loss of what is held. One watch each, from now on and never from the past.
+
+use std::time::Duration;
+
+use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
+use lock_core::{AcquireRequest, ErrorKind, LockError, LostReason, bounded};
+
+use crate::backend::Inner;
+use crate::connection::Resend;
+use crate::kept::{Beat, Kept};
+use crate::lease::Own;
+
+/// A hold shorter than this opens no watch of its own.
+const QUIET: Duration = Duration::from_millis(200);
+/// Between two attempts to open a watch that failed.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Why a waiter looks again.
+pub(crate) enum Woken {
+    /// Something happened to the one before it, or to the way to the server.
+    Changed,
+    /// The limit has passed, or the request was cancelled.
+    Over,
+    /// The lease that carried the place is gone.
+    PlaceLost,
+}
+
+/// Waits for the end of the contender before, and keeps the place alive meanwhile.
+pub(crate) async fn until_gone(
+    inner: &Inner,
+    request: &AcquireRequest,
+    before: &KeyValue,
+    place: &Kept,
+) -> Result<Woken, LockError> {
+    let generation = inner.link.generation();
+    tokio::select! {
+        biased;
+        () = request.over() => Ok(Woken::Over),
+        gone = gone(inner, request.operation_timeout, before) => gone.map(|()| Woken::Changed),
+        lost = stay(inner, place, generation) => lost,
+    }
+}
+
+async fn gone(inner: &Inner, limit: Duration, before: &KeyValue) -> Result<(), LockError> {
+    let mut events = watch(inner, limit, before.key()).await?;
+    let still = bounded(limit, inner.link.get(before.key().to_vec(), GetOptions::new())).await?;
+    let same = |kv: &KeyValue| kv.create_revision() == before.create_revision() && kv.lease() != 0;
+    if !still.first().is_some_and(same) {
+        return Ok(());
+    }
+    // A change of the entry's value or lease is no end, unless it is no contender any more.
+    while let Some(seen) = next(inner, &mut events).await? {
+        if !seen.as_ref().is_some_and(same) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Prolongs the lease of the place. Ends when the place is lost, or when the connection was replaced, on which the watch would stay.
+async fn stay(inner: &Inner, place: &Kept, generation: u64) -> Result<Woken, LockError> {
+    let (third, least) = (place.ttl / 3, place.ttl / 20);
+    loop {
+        tokio::time::sleep(third.saturating_sub(place.age()).max(least)).await;
+        match bounded(third.min(inner.limit), place.beat(&inner.link)).await {
+            Ok(Beat::Gone) => return Ok(Woken::PlaceLost),
+            Ok(Beat::Alive) if inner.link.generation() != generation => return Ok(Woken::Changed),
+            Ok(Beat::Alive) => {}
+            Err(error) if place.is_running() => tracing::debug!(%error, "a place is not prolonged yet"),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits for the loss of what is held.
+pub(crate) async fn lost(own: Own) -> LostReason {
+    tokio::time::sleep(QUIET).await;
+    loop {
+        match watch_own(&own).await {
+            Ok(Some(reason)) => return reason,
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::Closed => return std::future::pending().await,
+            Err(error) => tracing::debug!(%error, "the watch on a held entry is opened again"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// `None` when the watch ended without a loss.
+async fn watch_own(own: &Own) -> Result<Option<LostReason>, LockError> {
+    let (inner, limit) = (&own.inner, own.limit);
+    let mut events = watch(inner, limit, &own.key).await?;
+    let now = bounded(limit, inner.link.get(own.key.clone(), GetOptions::new())).await?;
+    if let Some(reason) = own.verdict(now.first()) {
+        return own.explain(reason).await.map(Some);
+    }
+    while let Some(seen) = next(inner, &mut events).await? {
+        // Events are of one key: the last one counts.
+        let kv = seen.as_ref();
+        if let Some(reason) = kv.map_or(own.verdict(None), |kv| own.verdict(Some(kv))) {
+            return own.explain(reason).await.map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Opens a watch and waits until the server has confirmed it: what happens from here on is seen.
+async fn watch(inner: &Inner, limit: Duration, key: &[u8]) -> Result<WatchStream, LockError> {
+    let request = |client: &Client| {
+        let (mut watches, key) = (client.watch_client(), key.to_vec());
+        async move {
+            let mut events = watches.watch(key, Some(WatchOptions::new())).await?;
+            // The first message says that the watch was created; a refusal says so in the next.
+            events.message().await?;
+            Ok(events)
+        }
+    };
+    bounded(limit, async { inner.link.send(Resend::Once, request).await.map_err(|failure| inner.link.error(failure)) })
+        .await
+}
+
+/// The key after the next event, where it was not deleted; `Ok(None)` when the server has ended the watch.
+async fn next(inner: &Inner, events: &mut WatchStream) -> Result<Option<Option<KeyValue>>, LockError> {
+    loop {
+        let message = events.message().await.map_err(|error| inner.link.stream_error(error))?;
+        let Some(message) = message.filter(|message| !message.canceled()) else { return Ok(None) };
+        let Some(event) = message.events().last() else { continue };
+        let kv = event.kv().filter(|_| event.event_type() == EventType::Put);
+        return Ok(Some(kv.cloned()));
+    }
+}
