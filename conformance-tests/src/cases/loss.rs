@@ -66,7 +66,7 @@ async fn a_killed_server_ends_the_guard_in_time(b: &Bench) -> Outcome {
     let guard = locks.lock(name.as_str()).ttl(ttl).acquire().await?;
     own.server()?.kill()?;
     let left = guard.remaining();
-    ensure!(left <= ttl, "{left:?} remain of {ttl:?}");
+    ensure!(left <= guard.ttl(), "{left:?} remain of {:?}", guard.ttl());
     lost_within(&guard, left + SLACK).await?;
     let error = guard.renew().await.err().map(|e| e.kind());
     ensure!(error == Some(ErrorKind::Lost), "renewing a lost guard answered {error:?}");
