@@ -8,3 +8,5 @@ pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod through_contract;
+#[cfg(feature = "zk")]
+pub mod zk;

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "zk")]
+pub mod zk;
 
 use std::time::Duration;
 
