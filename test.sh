@@ -19,6 +19,8 @@ need() { # command, Debian package
 missing=()
 need cc build-essential
 need redis-server redis-server
+need java default-jre-headless
+[ -f /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     say "installing ${missing[*]}"
@@ -45,7 +47,7 @@ lints() {
 
 features() {
   say "each feature of distlock alone"
-  for feature in "" sqlite redis "sqlite cli" "redis cli" metrics; do
+  for feature in "" sqlite redis zk "sqlite cli" "redis cli" "zk cli" metrics; do
     cargo check --quiet -p distlock --no-default-features --features "$feature"
   done
 }

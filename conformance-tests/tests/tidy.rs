@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BACKENDS: [&str; 2] = ["sqlite", "redis"];
+const BACKENDS: [&str; 3] = ["sqlite", "redis", "zk"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -175,7 +175,7 @@ fn backends_have_no_timers_but_the_one_they_wait_with() {
 
 #[test]
 fn nothing_is_left_open_and_no_test_is_ignored() {
-    for folder in ["lock-core", "lock-sqlite", "lock-redis", "distlock", "conformance-tests"] {
+    for folder in ["lock-core", "lock-sqlite", "lock-redis", "lock-zk", "distlock", "conformance-tests"] {
         for (path, text) in sources(folder) {
             if path.ends_with("tidy.rs") {
                 continue;

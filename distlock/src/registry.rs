@@ -32,7 +32,7 @@ struct Entry {
 enum Source {
     Built(Open),
     /// Known, and left out of this build.
-    #[cfg_attr(all(feature = "sqlite", feature = "redis"), expect(dead_code, reason = "every feature is on"))]
+    #[cfg_attr(all(feature = "sqlite", feature = "redis", feature = "zk"), expect(dead_code, reason = "every feature is on"))]
     Feature(&'static str),
     /// Known, and not written yet.
     Planned(&'static str),
@@ -51,7 +51,7 @@ impl Registry {
         known.add("redis", REDIS);
         known.add("rediss", REDIS);
         known.add("mysql", Source::Planned("mysql"));
-        known.add("zk", Source::Planned("zk"));
+        known.add("zk", ZK);
         known.add("etcd", Source::Planned("etcd"));
         known.add("etcds", Source::Planned("etcd"));
         known
@@ -88,7 +88,7 @@ impl Registry {
                 .advice(format!("build distlock with the feature '{feature}'"))),
             Source::Planned(feature) => {
                 Err(config(format!("the backend for {scheme} URLs (feature '{feature}') is not available yet"))
-                    .advice("use one of sqlite or redis for now"))
+                    .advice("use one of sqlite, redis or zk for now"))
             }
         }
     }
@@ -140,6 +140,14 @@ const REDIS: Source = Source::Built(|url| {
 #[cfg(not(feature = "redis"))]
 const REDIS: Source = Source::Feature("redis");
 
+#[cfg(feature = "zk")]
+const ZK: Source = Source::Built(|url| {
+    let config = lock_zk::ZkConfig::from_url(url);
+    Box::pin(async move { Ok(Arc::new(lock_zk::ZkLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
+});
+#[cfg(not(feature = "zk"))]
+const ZK: Source = Source::Feature("zk");
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,8 +164,8 @@ mod tests {
 
     #[test]
     fn a_known_scheme_names_its_feature() {
-        let err = Registry::builtin().find("zk").unwrap_err();
-        assert!(err.to_string().contains("(feature 'zk') is not available yet"), "{err}");
+        let err = Registry::builtin().find("etcd").unwrap_err();
+        assert!(err.to_string().contains("(feature 'etcd') is not available yet"), "{err}");
         #[cfg(not(feature = "redis"))]
         {
             let err = Registry::builtin().find("rediss").unwrap_err();

@@ -136,7 +136,9 @@ fn a_backend_that_is_not_there_names_its_feature() {
     let lab = Lab::new();
     for (url, words) in [
         ("mysql://h/db", &["feature 'mysql'", "not available yet"][..]),
-        ("ZK://h1:2181,h2:2181/c", &["feature 'zk'", "not available yet"]),
+        ("ETCD://h1:2379,h2:2379/c", &["feature 'etcd'", "not available yet"]),
+        #[cfg(not(feature = "zk"))]
+        ("ZK://h1:2181,h2:2181/c", &["not built in", "with the feature 'zk'"]),
         #[cfg(not(feature = "redis"))]
         ("redis://h/", &["not built in", "with the feature 'redis'"]),
         ("mongodb://h/", &["'mongodb'", "memory, sqlite, redis, rediss, mysql, zk, etcd"]),

@@ -206,16 +206,17 @@ impl<'a> Attempt<'a> {
             writer.add_create(&self.folder, &[], &mode.with_acls(config.acls())).map_err(failed)?;
             writer.add_create(path, data, &CreateMode::EphemeralSequential.with_acls(config.acls())).map_err(failed)?;
             let made = writer.commit();
-            let list = self.client.list_children(&self.folder);
+            let list = self.client.get_children(&self.folder);
             let (made, listed) = tokio::join!(made, list);
             match (made.map_err(Error::from), listed) {
-                (Ok(made), Ok(children)) => {
+                (Ok(made), Ok((children, folder))) => {
                     self.place.session.answered(sent);
-                    let Some(MultiWriteResult::Create { path, stat }) = made.into_iter().last() else {
+                    let Some(MultiWriteResult::Create { path, .. }) = made.into_iter().last() else {
                         return Err(failed(Error::RuntimeInconsistent));
                     };
+                    // In a transaction the server does not tell the node's own number, which is that of its folder.
                     let node = path.rsplit('/').next().unwrap_or_default().to_owned();
-                    return Ok(Some((Own { node, token: token(&stat) }, children)));
+                    return Ok(Some((Own { node, token: token(&folder) }, children)));
                 }
                 (Err(Error::NodeExists), _) | (Ok(_), Err(Error::NoNode)) => return Ok(None),
                 (Err(Error::NoNode), _) if !config.root().is_empty() => {
