@@ -20,6 +20,8 @@ missing=()
 need cc build-essential
 need redis-server redis-server
 need mariadbd mariadb-server
+need java default-jre-headless
+[ -f /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     say "installing ${missing[*]}"
@@ -46,7 +48,7 @@ lints() {
 
 features() {
   say "each feature of distlock alone"
-  for feature in "" sqlite redis mysql "sqlite cli" "redis cli" "mysql cli" metrics; do
+  for feature in "" sqlite redis mysql zk etcd "sqlite cli" "redis cli" "mysql cli" "zk cli" "etcd cli" metrics; do
     cargo check --quiet -p distlock --no-default-features --features "$feature"
   done
 }

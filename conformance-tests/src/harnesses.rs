@@ -14,3 +14,5 @@ pub mod sqlite;
 #[cfg(feature = "sqlite")]
 mod sqlite_freezer;
 pub mod through_contract;
+#[cfg(feature = "zk")]
+pub mod zk;

@@ -1,11 +1,13 @@
 //! Servers that the suite starts itself, on free ports, in temporary folders. One file a server.
 
-#[cfg(feature = "mysql")]
-pub mod mysql;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "zk")]
+pub mod zk;
 
 use std::time::Duration;
 

@@ -5,7 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BACKENDS: [&str; 4] = ["sqlite", "redis", "mysql", "etcd"];
+const BACKENDS: [&str; 5] = ["sqlite", "redis", "mysql", "zk", "etcd"];
+
+/// The folders of the backends.
+fn backends() -> impl Iterator<Item = String> {
+    BACKENDS.into_iter().map(|backend| format!("lock-{backend}"))
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -177,8 +182,8 @@ fn backends_have_no_timers_but_the_one_they_wait_with() {
 
 #[test]
 fn nothing_is_left_open_and_no_test_is_ignored() {
-    for folder in ["lock-core", "lock-sqlite", "lock-redis", "lock-etcd", "distlock", "conformance-tests"] {
-        for (path, text) in sources(folder) {
+    for folder in ["lock-core", "distlock", "conformance-tests"].map(str::to_owned).into_iter().chain(backends()) {
+        for (path, text) in sources(&folder) {
             if path.ends_with("tidy.rs") {
                 continue;
             }

@@ -33,12 +33,10 @@ enum Source {
     Built(Open),
     /// Known, and left out of this build.
     #[cfg_attr(
-        all(feature = "sqlite", feature = "redis", feature = "mysql", feature = "etcd"),
+        all(feature = "sqlite", feature = "redis", feature = "mysql", feature = "zk", feature = "etcd"),
         expect(dead_code, reason = "every feature is on")
     )]
     Feature(&'static str),
-    /// Known, and not written yet.
-    Planned(&'static str),
 }
 
 impl Registry {
@@ -54,7 +52,7 @@ impl Registry {
         known.add("redis", REDIS);
         known.add("rediss", REDIS);
         known.add("mysql", MYSQL);
-        known.add("zk", Source::Planned("zk"));
+        known.add("zk", ZK);
         known.add("etcd", ETCD);
         known.add("etcds", ETCD);
         known
@@ -89,10 +87,6 @@ impl Registry {
             Source::Built(open) => Ok((entry.scheme, open)),
             Source::Feature(feature) => Err(config(format!("the backend for {scheme} URLs is not built in"))
                 .advice(format!("build distlock with the feature '{feature}'"))),
-            Source::Planned(feature) => {
-                Err(config(format!("the backend for {scheme} URLs (feature '{feature}') is not available yet"))
-                    .advice("use one of sqlite or redis for now"))
-            }
         }
     }
 }
@@ -157,6 +151,13 @@ const ETCD: Source = Source::Built(|url| {
 });
 #[cfg(not(feature = "etcd"))]
 const ETCD: Source = Source::Feature("etcd");
+#[cfg(feature = "zk")]
+const ZK: Source = Source::Built(|url| {
+    let config = lock_zk::ZkConfig::from_url(url);
+    Box::pin(async move { Ok(Arc::new(lock_zk::ZkLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
+});
+#[cfg(not(feature = "zk"))]
+const ZK: Source = Source::Feature("zk");
 
 #[cfg(test)]
 mod tests {
@@ -174,12 +175,18 @@ mod tests {
 
     #[test]
     fn a_known_scheme_names_its_feature() {
-        let err = Registry::builtin().find("zk").unwrap_err();
-        assert!(err.to_string().contains("(feature 'zk') is not available yet"), "{err}");
-        #[cfg(not(feature = "redis"))]
-        {
-            let err = Registry::builtin().find("rediss").unwrap_err();
-            assert!(err.to_string().contains("build distlock with the feature 'redis'"), "{err}");
+        for (scheme, feature, built) in [
+            ("rediss", "redis", cfg!(feature = "redis")),
+            ("mysql", "mysql", cfg!(feature = "mysql")),
+            ("ZK", "zk", cfg!(feature = "zk")),
+            ("etcds", "etcd", cfg!(feature = "etcd")),
+        ] {
+            match Registry::builtin().find(scheme) {
+                Ok(_) => assert!(built, "{scheme}"),
+                Err(err) => {
+                    assert!(!built && err.to_string().contains(&format!("with the feature '{feature}'")), "{err}");
+                }
+            }
         }
     }
 

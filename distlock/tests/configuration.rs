@@ -125,9 +125,10 @@ fn no_secret_is_shown() {
         assert!(!ended.out.contains("hunter2") && ended.out.contains("redis://***@db:6379/0"), "{}", ended.out);
     }
     let mut tool = lab.bare();
-    tool.args(["--url", "mysql://app:hunter2@db/", "-vv", "run", "x", "--", "true"]);
+    tool.args(["--url", "mysql://app:hunter2@127.0.0.1:1/", "-vv", "run", "x", "--", "true"]);
     let ended = lab.spawn(tool).wait();
-    assert_eq!(ended.code(), 78);
+    // Nothing listens there, or the backend is not built in, or the database is missing in the URL.
+    assert!(matches!(ended.code(), 69 | 78), "{ended:?}");
     assert!(!ended.err.contains("hunter2"), "{}", ended.err);
 }
 
@@ -135,14 +136,17 @@ fn no_secret_is_shown() {
 fn a_backend_that_is_not_there_names_its_feature() {
     let lab = Lab::new();
     for (url, words) in [
-        ("ZK://h1:2181,h2:2181/c", &["feature 'zk'", "not available yet"][..]),
         #[cfg(not(feature = "mysql"))]
-        ("mysql://h/db", &["not built in", "with the feature 'mysql'"]),
+        ("mysql://h/db", &["not built in", "with the feature 'mysql'"][..]),
+        #[cfg(not(feature = "zk"))]
+        ("ZK://h1:2181,h2:2181/c", &["not built in", "with the feature 'zk'"][..]),
+        #[cfg(not(feature = "etcd"))]
+        ("etcd://h1:2379,h2:2379", &["not built in", "with the feature 'etcd'"][..]),
         #[cfg(not(feature = "redis"))]
-        ("redis://h/", &["not built in", "with the feature 'redis'"]),
-        ("mongodb://h/", &["'mongodb'", "memory, sqlite, redis, rediss, mysql, zk, etcd"]),
-        ("memory:?colour=red", &["'colour'"]),
-        ("sqlite:///tmp/x.db?colour=red", &["'colour'"]),
+        ("redis://h/", &["not built in", "with the feature 'redis'"][..]),
+        ("mongodb://h/", &["'mongodb'", "memory, sqlite, redis, rediss, mysql, zk, etcd"][..]),
+        ("memory:?colour=red", &["'colour'"][..]),
+        ("sqlite:///tmp/x.db?colour=red", &["'colour'"][..]),
     ] {
         run(&lab, None, &[], &["--url", url, "run", "x", "--", "touch", "ran"]).says(78, words);
     }

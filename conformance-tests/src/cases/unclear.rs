@@ -132,7 +132,7 @@ async fn a_request_overtaken_by_its_clean_up_leaves_nothing(b: &Bench) -> Outcom
     let proxy = b.proxy().await?;
     let (locks, name) = (b.manager_via(&proxy).await?, b.name());
     // What the client opens at its first use must be open before.
-    let warm = locks.lock(b.name().as_str()).ttl(b.ttl(5_000)).acquire().await?;
+    let warm = locks.lock(b.name().as_str()).ttl(b.ttl(30_000)).acquire().await?;
     warm.release().await?;
     proxy.hold_requests_of_open();
     refused(&locks, &name, b.ttl(30_000)).await?;

@@ -1,0 +1,229 @@
+//! ZooKeeper, on servers that the harness starts itself.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{DistributedLock, LockError, LockName, Owner};
+use lock_zk::{ZkConfig, ZkLock};
+use tokio::runtime::Runtime;
+use zookeeper_client::{Acls, Client, CreateMode, Error};
+
+use crate::servers::zk::ZkServer;
+use crate::{Entry, Harness, Instance, Need, Server, Stop};
+
+/// ZooKeeper: an instance is a server of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ZkHarness;
+
+#[async_trait]
+impl Harness for ZkHarness {
+    fn name(&self) -> &str {
+        "zk"
+    }
+
+    fn lacks(&self, need: Need) -> Option<&'static str> {
+        let reason = "a ZooKeeper server that answers refuses writes only in read-only mode, which takes an ensemble without a majority";
+        (need == Need::Refusal).then_some(reason)
+    }
+
+    async fn start(&self) -> Result<Arc<dyn Instance>, Stop> {
+        let server = ZkServer::start().await?;
+        Ok(Arc::new(ZkInstance { store: ZkStore::new(server.port())?, server }))
+    }
+
+    async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError> {
+        Ok(Arc::new(ZkLock::connect(ZkConfig::from_url(url)?).await?))
+    }
+}
+
+#[derive(Debug)]
+struct ZkInstance {
+    store: ZkStore,
+    server: ZkServer,
+}
+
+#[async_trait]
+impl Instance for ZkInstance {
+    fn url(&self) -> String {
+        format!("zk://127.0.0.1:{}{ROOT}", self.server.port())
+    }
+
+    async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
+        self.store.peek(name).await
+    }
+
+    async fn remove(&self, name: &LockName) -> Result<(), Stop> {
+        self.store.remove(name).await
+    }
+
+    async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
+        self.store.replace_owner(name, ttl).await
+    }
+
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
+        self.store.residue(name).await
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(([127, 0, 0, 1], self.server.port()).into())
+    }
+
+    fn url_via(&self, address: SocketAddr) -> Option<String> {
+        Some(format!("zk://{address}{ROOT}"))
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(&self.server)
+    }
+
+    async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
+        // A lock is a folder, and what stands in it beside its contenders is none of its business: only a node that can have no
+        // children stands in its way.
+        if kind > 0 {
+            return Ok(false);
+        }
+        self.store.put_ephemeral_in_place_of_the_folder(name).await?;
+        Ok(true)
+    }
+
+    async fn wipe(&self) -> Result<(), Stop> {
+        self.server.wipe().await
+    }
+}
+
+const ROOT: &str = "/suite/locks";
+
+/// The suite's own way into the store, by a session of its own, which may see all.
+#[derive(Debug)]
+struct ZkStore {
+    port: u16,
+    /// The session outlives the case that opened it.
+    runtime: Option<Runtime>,
+    client: Mutex<Option<Client>>,
+}
+
+impl Drop for ZkStore {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl ZkStore {
+    fn new(port: u16) -> Result<Self, Stop> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        Ok(Self { port, runtime: Some(runtime), client: Mutex::default() })
+    }
+
+    async fn client(&self) -> Result<Client, Stop> {
+        let known = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(client) = known.filter(|client| !client.state().is_terminated()) {
+            return Ok(client);
+        }
+        let port = self.port;
+        let connecting = async move {
+            let login = Client::connector().with_auth("digest", b"super:suite");
+            let timeout = Duration::from_secs(10);
+            login.with_session_timeout(timeout).connect(&vec![format!("127.0.0.1:{port}"); 20].join(",")).await
+        };
+        let runtime = self.runtime.as_ref().ok_or("the harness has ended")?;
+        let client = runtime.spawn(connecting).await??;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
+        Ok(client)
+    }
+
+    /// What stands in the lock's folder.
+    async fn children(&self, client: &Client, name: &LockName) -> Result<Vec<String>, Stop> {
+        match client.list_children(&folder(name)).await {
+            Ok(children) => Ok(children),
+            Err(Error::NoNode) => Ok(Vec::new()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The contender that was made first, by the number of its transaction: its owner and TTL.
+    async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
+        let client = self.client().await?;
+        let mut first: Option<(i64, Vec<u8>, i64)> = None;
+        for node in self.children(&client, name).await? {
+            match client.get_data(&format!("{}/{node}", folder(name))).await {
+                Ok((data, stat)) if first.as_ref().is_none_or(|(czxid, ..)| stat.czxid < *czxid) => {
+                    first = Some((stat.czxid, data, stat.ephemeral_owner));
+                }
+                Ok(_) | Err(Error::NoNode) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let Some((_, data, session)) = first else { return Ok(None) };
+        let text = String::from_utf8(data)?;
+        let lines: Vec<_> = text.lines().collect();
+        let ttl = lines.get(2).and_then(|ttl| ttl.parse().ok()).map(Duration::from_millis);
+        let owner = (*lines.get(1).unwrap_or(&"")).to_owned();
+        Ok(Some(Entry { owner, remaining: ttl.filter(|_| session != 0) }))
+    }
+
+    async fn remove(&self, name: &LockName) -> Result<(), Stop> {
+        let client = self.client().await?;
+        for node in self.children(&client, name).await? {
+            gone(client.delete(&format!("{}/{node}", folder(name)), None).await)?;
+        }
+        if client.check_stat(&folder(name)).await?.is_some_and(|stat| stat.ephemeral_owner != 0) {
+            gone(client.delete(&folder(name), None).await)?;
+        }
+        Ok(())
+    }
+
+    async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
+        let (client, owner) = (self.client().await?, Owner::random()?.to_string());
+        self.remove(name).await?;
+        let data = format!("1\n{owner}\n{}\n0\n", ttl.as_millis());
+        let node = format!("{}/_c_{owner}-lock-", folder(name));
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        client.create(&node, data.as_bytes(), &options).await?;
+        Ok(owner)
+    }
+
+    async fn put_ephemeral_in_place_of_the_folder(&self, name: &LockName) -> Result<(), Stop> {
+        let client = self.client().await?;
+        self.remove(name).await?;
+        gone(client.delete(&folder(name), None).await)?;
+        client.mkdir(ROOT, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+        let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        client.create(&folder(name), b"an application's data", &options).await?;
+        Ok(())
+    }
+
+    /// All that stands in the folder, and the folder itself, which the server removes some time after its last node.
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
+        let client = self.client().await?;
+        let mut left = self.children(&client, name).await?;
+        match client.check_stat(&folder(name)).await?.map(|stat| stat.ephemeral_owner) {
+            None => {}
+            Some(0) => left.push("the folder".into()),
+            Some(_) => left.push("an ephemeral node in place of the folder".into()),
+        }
+        Ok(left)
+    }
+}
+
+fn gone(deleted: Result<(), Error>) -> Result<(), Stop> {
+    match deleted {
+        Ok(()) | Err(Error::NoNode) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The folder of a lock, as docs/zk.md describes it. No case uses one of the three names that are written otherwise.
+fn folder(name: &LockName) -> String {
+    let mut path = format!("{ROOT}/");
+    for byte in name.as_str().bytes() {
+        match byte {
+            b'!'..=b'~' if byte != b'/' && byte != b'%' => path.push(char::from(byte)),
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    path
+}

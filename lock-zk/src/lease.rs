@@ -1,0 +1,138 @@
+//! One granted hold of a name.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
+use lock_core::{
+    Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal, bounded,
+};
+use tokio::time::Instant;
+use zookeeper_client::{Client, Error, Stat};
+
+use crate::backend::{Inner, context, delete};
+use crate::errors::{failed, is_over};
+use crate::pool::Place;
+use crate::session::Doubt;
+use crate::wait::{end_of, ripen};
+
+pub(crate) struct ZkLease {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) place: Arc<Place>,
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) path: String,
+    pub(crate) token: FencingToken,
+    pub(crate) valid_until: Deadline,
+    pub(crate) clock: Clock,
+    pub(crate) renewed: bool,
+    pub(crate) limit: Duration,
+}
+
+#[async_trait]
+impl Lease for ZkLease {
+    fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    fn effective_ttl(&self) -> Duration {
+        self.place.session.timeout()
+    }
+
+    fn valid_until(&self) -> Deadline {
+        self.valid_until
+    }
+
+    fn loss(&self) -> BoxFuture<'static, LostReason> {
+        // The place keeps the session open as long as its end is waited for.
+        let (place, path) = (self.place.clone(), self.path.clone());
+        async move {
+            let Ok(client) = place.session.client() else { return LostReason::SessionLost };
+            let states = client.state_watcher();
+            tokio::select! {
+                reason = watched(&client, &path) => reason,
+                () = end_of(states) => LostReason::SessionLost,
+            }
+        }
+        .boxed()
+    }
+
+    async fn renew(&mut self) -> Result<Renewal, LockError> {
+        bounded(self.limit, self.prolong()).await.map_err(|e| context(e, "renew", &self.name))
+    }
+
+    async fn release(&mut self) -> Result<Released, LockError> {
+        let doubt = Doubt::new(&self.place.session, self.owner);
+        let deleted = async {
+            // A closed session has taken its nodes along.
+            let Ok(client) = self.place.session.client() else { return Ok(false) };
+            delete(&client, &self.path).await.map_err(failed)
+        };
+        let deleted = bounded(self.limit, deleted).await.map_err(|e| context(e, "release", &self.name))?;
+        doubt.settle();
+        self.place.session.forget(&self.path);
+        self.inner.pool.leave(&self.owner);
+        Ok(if deleted { Released::Released } else { Released::NotHeld })
+    }
+}
+
+impl ZkLease {
+    /// Joins the session's heart-beat, and looks whether the node still stands.
+    async fn prolong(&mut self) -> Result<Renewal, LockError> {
+        let session = &self.place.session;
+        ripen(session).await;
+        let Ok(client) = session.client() else { return Ok(Renewal::Lost(LostReason::SessionLost)) };
+        let beat = session.beat()?;
+        let (beaten, stands) = tokio::join!(beat, client.check_stat(&self.path));
+        match (beaten, stands) {
+            (Err(e), _) | (_, Err(e)) if is_over(&e) => return Ok(Renewal::Lost(LostReason::SessionLost)),
+            (Err(e), _) | (_, Err(e)) => return Err(failed(e)),
+            (_, Ok(None)) => return Ok(Renewal::Lost(self.gone())),
+            (_, Ok(Some(stat))) if is_marked(&stat) => return Ok(Renewal::Lost(LostReason::ForceReleased)),
+            (Ok(()), Ok(Some(_))) => {}
+        }
+        self.valid_until = session.valid_until(&self.clock);
+        if !self.renewed {
+            session.end_at(&self.path, Instant::now() + session.timeout());
+        }
+        Ok(Renewal::Renewed)
+    }
+
+    fn gone(&self) -> LostReason {
+        if self.clock.has_passed(self.valid_until) { LostReason::Expired } else { LostReason::Removed }
+    }
+}
+
+/// Ready when the node is gone or marked.
+async fn watched(client: &Client, path: &str) -> LostReason {
+    loop {
+        match client.get_and_watch_data(path).await {
+            Ok((_, stat, _)) if is_marked(&stat) => return LostReason::ForceReleased,
+            // A changed line is mended by the driver, which asks what it missed.
+            Ok((_, _, watcher)) => drop(watcher.changed().await),
+            Err(Error::NoNode) => return LostReason::Removed,
+            // The end of the session is told by its state.
+            Err(e) if is_over(&e) => return pending().await,
+            // With the line cut, the next request waits until there is another.
+            Err(Error::ConnectionLoss | Error::Custom(_) | Error::UnexpectedError(_)) => {}
+            // Renewals tell.
+            Err(_) => return pending().await,
+        }
+    }
+}
+
+/// Nobody but who revokes a lock writes into its node.
+pub(crate) fn is_marked(stat: &Stat) -> bool {
+    stat.version != 0
+}
+
+impl fmt::Debug for ZkLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ZkLease");
+        shown.field("name", &self.name).field("owner", &self.owner).field("token", &self.token);
+        shown.finish_non_exhaustive()
+    }
+}

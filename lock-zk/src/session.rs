@@ -1,0 +1,287 @@
+//! One session with the ensemble, which many locks of one TTL share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use lock_core::{Clock, Deadline, ErrorKind, LockError, Owner};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use zookeeper_client::{Client, Error};
+
+use crate::BACKEND;
+use crate::config::ZkConfig;
+use crate::errors::failed;
+use crate::pulse::Pulse;
+use crate::wait::mind;
+
+/// How many bytes of paths a session may hold. Closing it writes one transaction that lists them all, and a server cannot read back
+/// a transaction of more than a megabyte.
+const MOST_PATHS: usize = 512 * 1024;
+
+/// The driver gives a silent connection up after this, and pings it three times before.
+const LONGEST_SILENCE: Duration = Duration::from_secs(2);
+
+/// A heart-beat that any number of leases wait for.
+pub(crate) type Beat = Shared<BoxFuture<'static, Result<(), Error>>>;
+
+/// One session.
+pub(crate) struct Session {
+    client: Mutex<Option<Client>>,
+    id: i64,
+    timeout: Duration,
+    clock: Clock,
+    pulse: Mutex<Pulse>,
+    beat: Mutex<Option<Beat>>,
+    path_bytes: AtomicUsize,
+    debts: Mutex<Debts>,
+    /// Rung when there is a new debt, and when the session is closed.
+    pub(crate) alarm: Arc<Notify>,
+}
+
+/// What must be gone from the session by a certain moment.
+#[derive(Debug, Default)]
+struct Debts {
+    /// Nodes of leases that nobody renews, with their end.
+    ends: HashMap<String, Instant>,
+    /// Owners of whom something may have been left: unless that is cleared until then, the session is kept alive no longer (rule R4).
+    doubts: HashMap<Owner, Instant>,
+}
+
+/// What is due in a session.
+pub(crate) enum Due {
+    /// Nothing before this moment, if ever.
+    Later(Option<Instant>),
+    /// These nodes are to be deleted.
+    Ended(Vec<String>),
+    /// A doubt was not cleared.
+    Over,
+}
+
+impl Session {
+    /// Opens one, of at least that time-out.
+    pub(crate) async fn open(config: &ZkConfig, asked: Duration, gap: Duration) -> Result<Arc<Self>, LockError> {
+        let clock = Clock::system();
+        let sent = clock.now();
+        let connector =
+            config.connector().with_session_timeout(asked).with_connection_timeout((asked / 4).min(LONGEST_SILENCE));
+        let client = connector.connect(&config.cluster()).await.map_err(failed)?;
+        let states = client.state_watcher();
+        let mut pulse = Pulse::new(sent, gap);
+        pulse.set_alone(Some(is_alone(&client).await));
+        let session = Arc::new(Self {
+            id: client.session_id().0,
+            timeout: client.session_timeout(),
+            client: Mutex::new(Some(client)),
+            clock,
+            pulse: Mutex::new(pulse),
+            beat: Mutex::default(),
+            path_bytes: AtomicUsize::new(0),
+            debts: Mutex::default(),
+            alarm: Arc::default(),
+        });
+        tokio::spawn(mind(Arc::downgrade(&session), session.alarm.clone(), states));
+        Ok(session)
+    }
+
+    /// The driver's client, whose requests keep their order.
+    pub(crate) fn client(&self) -> Result<Client, LockError> {
+        locked(&self.client).clone().ok_or_else(|| {
+            LockError::new(ErrorKind::Unavailable, "the session was closed").advice("try again, with a new session")
+        })
+    }
+
+    /// Its number, as the servers show it in `ephemeralOwner`.
+    pub(crate) fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// The time-out that the ensemble granted.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Whether it has ended, by the driver's word or ours.
+    pub(crate) fn is_over(&self) -> bool {
+        locked(&self.client).as_ref().is_none_or(|client| client.state().is_terminated())
+    }
+
+    /// Ends it, and with it all its nodes, once the requests in flight are done.
+    pub(crate) fn close(&self) {
+        locked(&self.client).take();
+        self.alarm.notify_one();
+    }
+
+    /// Puts a path's bytes on the session's account; `false` when it is full.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let add = |now: usize| Some(now + bytes).filter(|sum| *sum <= MOST_PATHS);
+        self.path_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    /// Takes them off.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.path_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Now, on the session's clock.
+    pub(crate) fn now(&self) -> Deadline {
+        self.clock.now()
+    }
+
+    /// A write that was sent at that moment was answered.
+    pub(crate) fn answered(&self, sent: Deadline) {
+        locked(&self.pulse).answer(sent);
+    }
+
+    /// Until when a lease of this session may be trusted, on another clock.
+    pub(crate) fn valid_until(&self, clock: &Clock) -> Deadline {
+        // In this order: what passes between the two looks makes it end earlier.
+        let theirs = clock.now();
+        let age = self.age();
+        Deadline::valid_until(theirs.before(age), self.timeout)
+    }
+
+    /// How long ago the last sign of life was sent that surely reached the leader.
+    pub(crate) fn age(&self) -> Duration {
+        self.clock.now().saturating_since(locked(&self.pulse).proved())
+    }
+
+    /// Whether its server belongs to no ensemble.
+    pub(crate) fn is_alone(&self) -> bool {
+        locked(&self.pulse).is_alone()
+    }
+
+    /// Whether a lease that starts now has most of its time before it. Alone, the request that makes its node sees to that.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.is_alone() || self.age() < self.timeout / 2
+    }
+
+    /// How long a heart-beat should wait until it proves more than the last ones did.
+    pub(crate) fn unripe_for(&self) -> Duration {
+        self.clock.until(locked(&self.pulse).ripe())
+    }
+
+    /// The connection changed: whether the server is alone must be asked again.
+    pub(crate) fn reconnected(&self) {
+        locked(&self.pulse).set_alone(None);
+    }
+
+    /// The heart-beat in flight, or a new one: a `sync`, which goes by way of the leader.
+    pub(crate) fn beat(self: &Arc<Self>) -> Result<Beat, LockError> {
+        let mut beat = locked(&self.beat);
+        if let Some(beat) = beat.as_ref().filter(|beat| beat.peek().is_none()) {
+            return Ok(beat.clone());
+        }
+        let (client, session, sent) = (self.client()?, Arc::clone(self), self.now());
+        let known = locked(&self.pulse).alone();
+        let new = async move {
+            match known {
+                Some(_) => client.sync("/").await?,
+                None => {
+                    let (synced, alone) = tokio::join!(client.sync("/"), is_alone(&client));
+                    synced?;
+                    locked(&session.pulse).set_alone(Some(alone));
+                }
+            }
+            session.answered(sent);
+            Ok(())
+        };
+        Ok(beat.insert(new.boxed().shared()).clone())
+    }
+
+    /// The node is to be deleted then, unless this is called again or [`Session::forget`] before.
+    pub(crate) fn end_at(&self, node: &str, end: Instant) {
+        locked(&self.debts).ends.insert(node.to_owned(), end);
+        self.alarm.notify_one();
+    }
+
+    /// The node is gone.
+    pub(crate) fn forget(&self, node: &str) {
+        locked(&self.debts).ends.remove(node);
+    }
+
+    /// Something of this owner may be left.
+    pub(crate) fn doubt(&self, owner: Owner) {
+        locked(&self.debts).doubts.entry(owner).or_insert_with(|| Instant::now() + self.timeout);
+        self.alarm.notify_one();
+    }
+
+    /// Nothing of this owner is left, or somebody minds it.
+    pub(crate) fn settle(&self, owner: &Owner) {
+        locked(&self.debts).doubts.remove(owner);
+    }
+
+    /// What is to be done now.
+    pub(crate) fn due(&self) -> Due {
+        let (debts, now) = (locked(&self.debts), Instant::now());
+        if debts.doubts.values().any(|by| *by <= now) || debts.ends.values().any(|end| *end + self.timeout <= now) {
+            return Due::Over;
+        }
+        let ended: Vec<_> = debts.ends.iter().filter(|(_, end)| **end <= now).map(|(node, _)| node.clone()).collect();
+        match ended.is_empty() {
+            false => Due::Ended(ended),
+            true => Due::Later(debts.ends.values().chain(debts.doubts.values()).min().copied()),
+        }
+    }
+}
+
+/// Wakes whoever minds the session, so that he sees that it is gone.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.alarm.notify_one();
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("id", &self.id).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// Whether the server belongs to no ensemble: an ensemble's servers keep the list of its members in this node.
+async fn is_alone(client: &Client) -> bool {
+    client.get_config().await.is_ok_and(|(members, _)| members.is_empty())
+}
+
+/// An entry that is left on the session if the future that made it is dropped, or fails, before [`Doubt::settle`].
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    session: Arc<Session>,
+    owner: Owner,
+    open: bool,
+}
+
+impl Doubt {
+    /// From here on something of the owner may be on its way.
+    pub(crate) fn new(session: &Arc<Session>, owner: Owner) -> Self {
+        Self { session: session.clone(), owner, open: true }
+    }
+
+    /// Nothing is left, or the lease minds it.
+    pub(crate) fn settle(mut self) {
+        self.open = false;
+        self.session.settle(&self.owner);
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        if self.open {
+            self.session.doubt(self.owner);
+        }
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in these sections can leave the data half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A session in the words of an error.
+pub(crate) fn ended() -> LockError {
+    LockError::new(ErrorKind::Unavailable, "the session ended").backend(BACKEND).advice("a new one is opened")
+}

@@ -1,0 +1,128 @@
+//! All that waits: a contender for the one before it, a heart-beat for its time, a session for what is due.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{Either, join_all, pending};
+use lock_core::{AcquireRequest, bounded};
+use tokio::sync::Notify;
+use tokio::time::{sleep, sleep_until};
+use zookeeper_client::{Client, Error, SessionState, StateWatcher};
+
+use crate::errors::{failed, is_over};
+use crate::session::{Due, Session};
+
+/// How often the first waiter looks for itself whether the node before it is still there, should the server's word get lost. The second one
+/// looks half as often, and so on: all together ask little more often than the first.
+const LOOK_EVERY: Duration = Duration::from_millis(900);
+
+/// The bound on a request of [`mind`].
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// How it went with the node before.
+pub(crate) enum Turn {
+    /// It is gone, or may be.
+    Moved,
+    /// The request's waiting is over.
+    Over,
+}
+
+/// Waits until the node before this request's own is gone. `rank` counts the nodes before it.
+pub(crate) async fn turn(client: &Client, before: &str, rank: usize, request: &AcquireRequest) -> Result<Turn, Error> {
+    // Not `exists`: that would leave a watch behind on a node that is gone already.
+    let watcher = tokio::select! {
+        biased;
+        watched = client.get_and_watch_data(before) => match watched {
+            Ok((_, _, watcher)) => watcher,
+            Err(Error::NoNode) => return Ok(Turn::Moved),
+            Err(e) => return Err(e),
+        },
+        () = request.over() => return Ok(Turn::Over),
+    };
+    tokio::select! {
+        biased;
+        event = watcher.changed() => match event.session_state {
+            state if state.is_terminated() => Err(error_of(state)),
+            _ => Ok(Turn::Moved),
+        },
+        () = request.over() => Ok(Turn::Over),
+        () = sleep(LOOK_EVERY * u32::try_from(rank).unwrap_or(u32::MAX).min(64)) => Ok(Turn::Moved),
+    }
+}
+
+fn error_of(state: SessionState) -> Error {
+    match state {
+        SessionState::AuthFailed => Error::AuthFailed,
+        SessionState::Expired => Error::SessionExpired,
+        _ => Error::ClientClosed,
+    }
+}
+
+/// Waits until a heart-beat can prove something new.
+pub(crate) async fn ripen(session: &Session) {
+    let wait = session.unripe_for();
+    if !wait.is_zero() {
+        sleep(wait).await;
+    }
+}
+
+/// Ready when the session has ended.
+pub(crate) async fn end_of(mut states: StateWatcher) {
+    let mut state = states.peek_state();
+    while !state.is_terminated() {
+        state = states.changed().await;
+    }
+}
+
+/// Sees to what is due in a session: deletes the nodes of leases that nobody renews at their end, and closes the session when a doubt is
+/// not cleared in time (rule R4). Ends with the session.
+pub(crate) async fn mind(session: Weak<Session>, alarm: Arc<Notify>, mut states: StateWatcher) {
+    loop {
+        let Some(due) = session.upgrade().filter(|session| !session.is_over()).map(|session| session.due()) else {
+            return;
+        };
+        let next = match due {
+            Due::Later(None) => Either::Left(pending()),
+            Due::Later(Some(at)) => Either::Right(sleep_until(at)),
+            Due::Over => {
+                tracing::warn!("what may be left of a lock could not be removed in time; its session is closed");
+                return session.upgrade().iter().for_each(|session| session.close());
+            }
+            Due::Ended(nodes) => {
+                let Some(session) = session.upgrade() else { return };
+                if !join_all(nodes.iter().map(|node| remove(&session, node))).await.contains(&false) {
+                    continue;
+                }
+                Either::Right(sleep_until(tokio::time::Instant::now() + LOOK_EVERY / 9))
+            }
+        };
+        tokio::select! {
+            () = next => {}
+            () = alarm.notified() => {}
+            state = states.changed() => {
+                let Some(session) = session.upgrade() else { return };
+                session.reconnected();
+                if state.is_terminated() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Deletes a node; whether it is surely gone.
+async fn remove(session: &Session, node: &str) -> bool {
+    let Ok(client) = session.client() else { return true };
+    let deleted = async {
+        match client.delete(node, None).await {
+            Ok(()) | Err(Error::NoNode) => Ok(true),
+            Err(e) if is_over(&e) => Ok(true),
+            Err(e) => Err(failed(e)),
+        }
+    };
+    let gone = bounded(LIMIT, deleted).await.unwrap_or(false);
+    if gone {
+        session.forget(node);
+    }
+    gone
+}
