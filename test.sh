@@ -20,6 +20,9 @@ missing=()
 need cc build-essential
 need redis-server redis-server
 need mariadbd mariadb-server
+need etcd etcd-server
+need protoc protobuf-compiler
+[ -f /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
 need java default-jre-headless
 [ -f /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
 if [ ${#missing[@]} -gt 0 ]; then
