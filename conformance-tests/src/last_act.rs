@@ -8,7 +8,7 @@ use lock_core::{DistributedLock, LockManager};
 use lock_redis::{RedisConfig, RedisLock};
 
 use crate::Stop;
-use crate::servers::redis::RedisServer;
+use crate::servers::redis::{RedisServer, patient_connection};
 
 /// The argument by which the program becomes the one whose `main` ends.
 pub const FLAG: &str = "--last-act";
@@ -30,7 +30,7 @@ pub async fn count(rounds: usize, close: bool) -> Result<usize, Stop> {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut left = 0;
-    let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    let mut connection = patient_connection(&url).await?;
     for round in 0..rounds {
         let there: bool = redis::cmd("EXISTS").arg(format!("last-{round}")).query_async(&mut connection).await?;
         left += usize::from(there);

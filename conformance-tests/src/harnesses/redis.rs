@@ -10,7 +10,7 @@ use lock_redis::{RedisConfig, RedisLock};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use crate::servers::redis::RedisServer;
+use crate::servers::redis::{RedisServer, patient_connection};
 use crate::{Entry, Harness, Instance, Need, Server, Stop};
 
 /// Redis: an instance is a server of its own, without persistence.
@@ -106,10 +106,7 @@ pub(crate) struct RedisStore(pub(crate) String);
 impl RedisStore {
     /// A connection for one look: it must not outlive the runtime of its case.
     async fn connection(&self) -> Result<MultiplexedConnection, Stop> {
-        // The driver's own limits are for a server that is near and idle; a busy machine is no failure of the backend.
-        let limit = Some(Duration::from_secs(10));
-        let patient = redis::AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
-        Ok(redis::Client::open(self.0.as_str())?.get_multiplexed_async_connection_with_config(&patient).await?)
+        Ok(patient_connection(&self.0).await?)
     }
 
     /// As [`Instance::peek`].

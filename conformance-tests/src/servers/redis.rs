@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tempfile::TempDir;
@@ -76,6 +77,13 @@ impl Server for RedisServer {
         self.with(|old| *old = process);
         accepts(self.port).await
     }
+}
+
+/// A connection of the suite's own. The driver's own limits are for a server that is near and idle; a busy machine is no failure of the backend.
+pub(crate) async fn patient_connection(url: &str) -> redis::RedisResult<redis::aio::MultiplexedConnection> {
+    let limit = Some(Duration::from_secs(10));
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
+    redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 fn spawn(port: u16, folder: &TempDir, extra: &[String]) -> Result<Process, Stop> {

@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use super::NAME;
 use crate::Stop;
 use crate::process::Process;
+use crate::servers::redis::patient_connection;
 
 /// A seeded order of faults.
 pub(super) struct Faults {
@@ -24,7 +25,7 @@ pub(super) struct Hit {
 
 impl Faults {
     pub(super) async fn new(url: &str, seed: u64) -> Result<Self, Stop> {
-        let admin = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        let admin = patient_connection(url).await?;
         Ok(Self { admin, dice: seed, counts: BTreeMap::new(), stopped: None })
     }
 
