@@ -175,7 +175,7 @@ fn backends_have_no_timers_but_the_one_they_wait_with() {
 
 #[test]
 fn nothing_is_left_open_and_no_test_is_ignored() {
-    for folder in ["lock-core", "lock-sqlite", "lock-redis", "distlock", "conformance-tests"] {
+    for folder in ["lock-core", "lock-sqlite", "lock-redis", "lock-mysql", "distlock", "conformance-tests"] {
         for (path, text) in sources(folder) {
             if path.ends_with("tidy.rs") {
                 continue;
