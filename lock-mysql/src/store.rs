@@ -215,19 +215,24 @@ impl Store {
                 link = Some(self.dialer.dial().await?);
             }
             let Some(link) = &mut link else { continue };
-            loop {
-                let query = sqlx::query("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)").bind(nonce.clone());
-                let found: Vec<(Option<i64>,)> = link.rows(query).await.map_err(|e| self.told(e))?;
-                // The lock goes last when a session ends, so after whatever it was doing.
-                let Some(&(Some(session),)) = found.first() else { break };
+            let session = self.ask(link, "SELECT CAST(IS_USED_LOCK(?) AS SIGNED)", &nonce).await?;
+            if let Some(session) = session {
                 match link.plain(format!("KILL CONNECTION {session}")).await {
                     Err(e) if e.code != Some(NO_SUCH_THREAD) => return Err(self.told(e)),
-                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                    _ => {}
                 }
             }
-            self.dialer.acquit(&nonce);
+            // A session gives its locks back last when it ends, so after whatever it was doing.
+            if self.ask(link, "SELECT CAST(GET_LOCK(?, 2) AS SIGNED)", &nonce).await? == Some(1) {
+                self.dialer.acquit(&nonce);
+            }
         }
         Ok(link)
+    }
+
+    async fn ask(&self, link: &mut Open, question: &'static str, nonce: &str) -> Result<Option<i64>, LockError> {
+        let answer: Result<Vec<(Option<i64>,)>, _> = link.rows(sqlx::query(question).bind(nonce.to_owned())).await;
+        Ok(answer.map_err(|e| self.told(e))?.first().and_then(|(number,)| *number))
     }
 
     /// Reads all names that this process waits for, and answers a number that differs when something about them does.

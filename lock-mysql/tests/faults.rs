@@ -4,7 +4,6 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_core::{DistributedLock, Effect, ErrorKind, Released, Renewal};
@@ -141,55 +140,4 @@ async fn wrong_logins_have_kinds_of_their_own_and_show_no_password() {
         assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{error}");
         assert!(!format!("{error:?}").contains("hunter"), "{error:?}");
     }
-}
-
-/// Many tasks of several clients on one name and on several: no error of the driver's reaches a caller, a guarded counter is exact.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_loses_no_turn_and_sees_no_error() {
-    let db = Database::shared().await;
-    let seconds = std::env::var("DISTLOCK_STRESS_SECONDS").map_or(3, |text| text.parse().unwrap());
-    let before = db.status("Innodb_deadlocks").await;
-    let until = Instant::now() + Duration::from_secs(seconds);
-    let (turns, inside) =
-        (Arc::new(AtomicU64::new(0)), Arc::new(std::array::from_fn::<AtomicU64, 4, _>(|_| AtomicU64::new(0))));
-    let mut tasks = Vec::new();
-    for client in 0..4 {
-        let lock = Arc::new(db.connect().await);
-        for task in 0..12_usize {
-            let (lock, turns, inside) = (lock.clone(), turns.clone(), inside.clone());
-            tasks.push(tokio::spawn(async move {
-                let mut own = 0_u64;
-                while Instant::now() < until {
-                    let which = (task + client) % 4;
-                    let request = waiting(&format!("n{which}"), Duration::from_secs(30));
-                    let Some(mut lease) = acquire(&lock, &request).await else { continue };
-                    assert_eq!(inside[which].fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                    tokio::task::yield_now().await;
-                    inside[which].fetch_sub(1, Ordering::SeqCst);
-                    assert_eq!(lease.release().await.unwrap(), Released::Released);
-                    own += 1;
-                    // One-off names come and go beside it.
-                    let once = request_once(client, task, own);
-                    acquire(&lock, &once).await.unwrap().release().await.unwrap();
-                }
-                turns.fetch_add(own, Ordering::SeqCst);
-                own
-            }));
-        }
-    }
-    let mut each = Vec::new();
-    for task in tasks {
-        each.push(task.await.unwrap());
-    }
-    let deadlocks = db.status("Innodb_deadlocks").await - before;
-    let (least, most) = (each.iter().min().unwrap(), each.iter().max().unwrap());
-    println!(
-        "{} turns in {seconds} s, {least} to {most} a task, {deadlocks} deadlocks in the server",
-        turns.load(Ordering::SeqCst)
-    );
-    assert!(turns.load(Ordering::SeqCst) > 0);
-}
-
-fn request_once(client: usize, task: usize, n: u64) -> lock_core::AcquireRequest {
-    request(&format!("once-{client}-{task}-{n}"))
 }

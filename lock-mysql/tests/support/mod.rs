@@ -175,6 +175,7 @@ impl Database {
 }
 
 /// Ends the server when this process has ended, however it ends.
+#[allow(clippy::zombie_processes, reason = "it outlives this process")]
 fn watch_over(pid: i32, server: &Server) {
     let script = format!(
         "while kill -0 {} 2>/dev/null; do sleep 0.2; done; kill -9 {pid}; rm -rf '{}'",
