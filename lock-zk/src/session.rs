@@ -67,8 +67,10 @@ impl Session {
     pub(crate) async fn open(config: &ZkConfig, asked: Duration, gap: Duration) -> Result<Arc<Self>, LockError> {
         let clock = Clock::system();
         let sent = clock.now();
-        let connector =
-            config.connector().with_session_timeout(asked).with_connection_timeout((asked / 4).min(LONGEST_SILENCE));
+        let connector = config
+            .connector()
+            .with_session_timeout(asked)
+            .with_connection_timeout((asked * 2 / 5).min(LONGEST_SILENCE));
         let client = connector.connect(&config.cluster()).await.map_err(failed)?;
         let states = client.state_watcher();
         let mut pulse = Pulse::new(sent, gap);
