@@ -32,7 +32,10 @@ struct Entry {
 enum Source {
     Built(Open),
     /// Known, and left out of this build.
-    #[cfg_attr(all(feature = "sqlite", feature = "redis", feature = "zk"), expect(dead_code, reason = "every feature is on"))]
+    #[cfg_attr(
+        all(feature = "sqlite", feature = "redis", feature = "zk"),
+        expect(dead_code, reason = "every feature is on")
+    )]
     Feature(&'static str),
     /// Known, and not written yet.
     Planned(&'static str),

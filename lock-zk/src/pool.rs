@@ -169,7 +169,7 @@ impl Pool {
 
     /// Any session, for looking.
     pub(crate) async fn any(&self) -> Result<Arc<Session>, LockError> {
-        let open = |cell: &Cell| cell.get().filter(|session| !session.is_over()).cloned();
+        let open = |cell: &Cell| cell.get().filter(|session| !session.is_over() && !session.is_away()).cloned();
         if let Some(session) = locked(&self.classes).values().find_map(open) {
             return Ok(session);
         }
@@ -219,10 +219,10 @@ impl Pool {
                     .with_effect(Effect::NotApplied)
                     .advice(format!("give a TTL up to {granted:?}")));
             }
-            if !session.is_over() && session.is_fresh() {
+            if !session.is_over() && !session.is_away() && session.is_fresh() {
                 return Ok((cell.clone(), session.clone()));
             }
-            // It ended, or nobody has used it for so long that a lease in it would have little time left.
+            // It ended or lost its line, or nobody has used it for so long that a lease in it would have little time left.
             self.drop_cell(class, &cell);
         }
     }
