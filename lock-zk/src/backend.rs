@@ -5,24 +5,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_core::{
-    AcquireRequest, Acquisition, Capabilities, Diagnosis, DistributedLock, Durability, Effect, ErrorKind, FencingToken,
-    Holder, Lease, LockError, LockName, Owner, Page, Reach, Released, Revoke, Wait, bounded,
+    AcquireRequest, Acquisition, Capabilities, Diagnosis, DistributedLock, Durability, FencingToken, Holder, LockError,
+    LockName, Owner, Page, Reach, Released, Revoke, bounded,
 };
-use tokio::time::Instant;
-use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult, Stat};
+use zookeeper_client::{Client, Error, Stat};
 
 use crate::BACKEND;
+use crate::attempt::Attempt;
 use crate::config::ZkConfig;
 use crate::errors::{failed, is_over};
-use crate::lease::{ZkLease, is_marked};
-use crate::node::{Data, queue};
 use crate::path::{folder, prefix};
-use crate::pool::{Place, Pool};
-use crate::session::{Doubt, ended};
-use crate::wait::{Turn, turn};
-
-/// How often a folder that vanishes while it is used is made again.
-const FOLDER_TRIES: u32 = 20;
+use crate::pool::Pool;
+use crate::session::{Doubt, Session};
 
 /// Locks in a ZooKeeper ensemble.
 #[derive(Clone)]
@@ -103,248 +97,46 @@ pub(crate) fn context(e: LockError, operation: &'static str, name: &LockName) ->
     e.backend(BACKEND).operation(operation).name(name)
 }
 
-/// One acquisition from its first request to its answer.
-struct Attempt<'a> {
-    inner: &'a Arc<Inner>,
-    request: &'a AcquireRequest,
-    place: Arc<Place>,
-    client: Client,
-    folder: String,
-    prefix: String,
-}
-
-/// A node of this request in the queue.
-struct Own {
-    node: String,
-    token: FencingToken,
-}
-
-impl<'a> Attempt<'a> {
-    async fn run(inner: &'a Arc<Inner>, request: &'a AcquireRequest) -> Result<Acquisition, LockError> {
-        let folder = folder(inner.pool.config().root(), &request.name);
-        let place = inner.pool.place(&request.owner, request.ttl, &folder);
-        let place = bounded(request.operation_timeout, place).await.map_err(|e| e.with_effect(Effect::NotApplied))?;
-        let client = place.session.client()?;
-        let prefix = prefix(&request.owner);
-        let attempt = Self { inner, request, place, client, folder, prefix };
-        // An older doubt about this owner is this request's now.
-        attempt.place.session.settle(&request.owner);
-        let doubt = Doubt::new(&attempt.place.session, request.owner);
-        let acquired = attempt.stand_in_line().await?;
-        doubt.settle();
-        if matches!(acquired, Acquisition::Busy(_)) {
-            inner.pool.leave(&request.owner);
-        }
-        Ok(acquired)
-    }
-
-    async fn stand_in_line(&self) -> Result<Acquisition, LockError> {
-        let limit = self.request.operation_timeout;
-        let (mut own, mut children) = bounded(limit, self.enter()).await?;
-        loop {
-            if let Some(older) = bounded(limit, self.forerunner(&own, &children)).await? {
-                own = older;
-                children = self.list().await?;
-                continue;
-            }
-            let queue = queue(&children);
-            let Some(rank) = queue.iter().position(|(node, _)| *node == own.node) else {
-                return Err(ended()
-                    .with_effect(Effect::NotApplied)
-                    .advice("its place in the queue was removed; try again"));
-            };
-            let Some(before) = rank.checked_sub(1) else { return self.grant(own) };
-            if self.request.wait == Wait::Never {
-                return bounded(limit, self.leave(&own.node, queue[0].0)).await;
-            }
-            let before = self.path(queue[before].0);
-            match turn(&self.client, &before, rank, self.request).await.map_err(failed)? {
-                Turn::Moved => children = self.list().await?,
-                Turn::Over => return bounded(limit, self.leave(&own.node, queue[0].0)).await,
-            }
-        }
-    }
-
-    /// Makes the node and lists the queue, in one round trip; makes the folder where there is none.
-    async fn enter(&self) -> Result<(Own, Vec<String>), LockError> {
-        let data = Data::new(self.request, self.place.session.timeout()).encode();
-        let path = self.path(&self.prefix);
-        let acls = self.inner.pool.config().acls();
-        let options = CreateMode::EphemeralSequential.with_acls(acls);
-        for _ in 0..FOLDER_TRIES {
-            let sent = self.place.session.now();
-            // Both are on their way before the first answer, in this order.
-            let create = self.client.create(&path, &data, &options);
-            let list = self.client.list_children(&self.folder);
-            let (created, listed) = tokio::join!(create, list);
-            match (created, listed) {
-                (Ok((stat, number)), Ok(children)) => {
-                    self.place.session.answered(sent);
-                    let own = Own { node: format!("{}{number}", self.prefix), token: token(&stat) };
-                    return Ok((own, children));
-                }
-                (Err(Error::NoNode), _) => {
-                    if let Some(entered) = self.enter_new(&path, &data).await? {
-                        return Ok(entered);
-                    }
-                }
-                // Removed by hand in between, with the node.
-                (Ok(_), Err(Error::NoNode)) => {}
-                (Err(e), _) | (_, Err(e)) => return Err(failed(e)),
-            }
-        }
-        Err(failed(Error::NoNode))
-    }
-
-    /// Makes folder and node in one transaction: a container that never had a node would stay for ever. `None` when the folder is there by now.
-    async fn enter_new(&self, path: &str, data: &[u8]) -> Result<Option<(Own, Vec<String>)>, LockError> {
-        let config = self.inner.pool.config();
-        let mut mode = CreateMode::Container;
-        loop {
-            let sent = self.place.session.now();
-            let mut writer = self.client.new_multi_writer();
-            writer.add_create(&self.folder, &[], &mode.with_acls(config.acls())).map_err(failed)?;
-            writer.add_create(path, data, &CreateMode::EphemeralSequential.with_acls(config.acls())).map_err(failed)?;
-            let made = writer.commit();
-            let list = self.client.get_children(&self.folder);
-            let (made, listed) = tokio::join!(made, list);
-            match (made.map_err(Error::from), listed) {
-                (Ok(made), Ok((children, folder))) => {
-                    self.place.session.answered(sent);
-                    let Some(MultiWriteResult::Create { path, .. }) = made.into_iter().last() else {
-                        return Err(failed(Error::RuntimeInconsistent));
-                    };
-                    // In a transaction the server does not tell the node's own number, which is that of its folder.
-                    let node = path.rsplit('/').next().unwrap_or_default().to_owned();
-                    return Ok(Some((Own { node, token: token(&folder) }, children)));
-                }
-                (Err(Error::NodeExists), _) | (Ok(_), Err(Error::NoNode)) => return Ok(None),
-                (Err(Error::NoNode), _) if !config.root().is_empty() => {
-                    let options = CreateMode::Persistent.with_acls(config.acls());
-                    self.client.mkdir(config.root(), &options).await.map_err(failed)?;
-                }
-                (Err(Error::Unimplemented), _) if mode == CreateMode::Container => mode = CreateMode::Persistent,
-                (Err(e), _) | (_, Err(e)) => return Err(failed(e)),
-            }
-        }
-    }
-
-    /// Finds the node that an earlier try of this owner left. In this session it is kept, with its place in the queue; one of another session may
-    /// end at any time, and goes.
-    async fn forerunner(&self, own: &Own, children: &[String]) -> Result<Option<Own>, LockError> {
-        let is_other = |node: &&String| node.starts_with(&self.prefix) && **node != own.node;
-        let Some(other) = children.iter().find(is_other) else { return Ok(None) };
-        let path = self.path(other);
-        let older = match self.client.check_stat(&path).await {
-            Ok(Some(stat)) => {
-                let is_ours = stat.ephemeral_owner == self.place.session.id() && !is_marked(&stat);
-                is_ours.then(|| Own { node: other.clone(), token: token(&stat) })
-            }
-            Ok(None) => None,
-            Err(e) => return Err(failed(e)),
-        };
-        let superfluous = if older.is_some() { self.path(&own.node) } else { path };
-        delete(&self.client, &superfluous).await.map_err(failed)?;
-        let kept = older.unwrap_or_else(|| Own { node: own.node.clone(), token: own.token });
-        Ok(Some(kept))
-    }
-
-    async fn list(&self) -> Result<Vec<String>, LockError> {
-        let listed = async {
-            match self.client.list_children(&self.folder).await {
-                Ok(children) => Ok(children),
-                Err(Error::NoNode) => Ok(Vec::new()),
-                Err(e) => Err(failed(e)),
-            }
-        };
-        bounded(self.request.operation_timeout, listed).await
-    }
-
-    /// Leaves the queue; the first of it is whom the name is busy for.
-    async fn leave(&self, own: &str, first: &str) -> Result<Acquisition, LockError> {
-        let own = self.path(own);
-        let deleted = delete(&self.client, &own);
-        let holder = async {
-            let cancelled = self.request.cancel.is_cancelled();
-            if cancelled {
-                None
-            } else {
-                self.inner.holder(&self.client, &self.request.name, &self.folder, first).await
-            }
-        };
-        let (deleted, holder) = tokio::join!(deleted, holder);
-        deleted.map_err(failed)?;
-        Ok(Acquisition::Busy(holder))
-    }
-
-    fn grant(&self, own: Own) -> Result<Acquisition, LockError> {
-        let (request, session) = (self.request, &self.place.session);
-        let valid_until = session.valid_until(&request.clock);
-        if request.clock.has_passed(valid_until) {
-            return Err(LockError::new(ErrorKind::Unavailable, "the grant came after its TTL had passed")
-                .with_effect(Effect::Applied)
-                .advice("give a TTL that is longer than a round trip to the server"));
-        }
-        let path = self.path(&own.node);
-        if !request.renewed {
-            session.end_at(&path, Instant::now() + session.timeout());
-        }
-        let lease = ZkLease {
-            inner: self.inner.clone(),
-            place: self.place.clone(),
-            name: request.name.clone(),
-            owner: request.owner,
-            path,
-            token: own.token,
-            valid_until,
-            clock: request.clock.clone(),
-            renewed: request.renewed,
-            limit: request.operation_timeout,
-        };
-        Ok(Acquisition::Granted(Box::new(lease) as Box<dyn Lease>))
-    }
-
-    fn path(&self, node: &str) -> String {
-        format!("{}/{node}", self.folder)
-    }
-}
-
 impl Inner {
-    /// Removes an owner's nodes by the session that made them, whose requests keep their order: what is still on its way comes before.
+    /// Removes an owner's nodes by the sessions that may still be making one: a session's requests keep their order, so what is on
+    /// its way comes before.
     async fn abandon(&self, name: &LockName, owner: &Owner) -> Result<Released, LockError> {
-        let place = self.pool.place_of(owner);
-        let session = match place.as_ref().filter(|place| !place.session.is_over()) {
-            Some(place) => place.session.clone(),
-            None => self.pool.any().await?,
-        };
-        let client = session.client()?;
-        let (folder, prefix) = (folder(self.pool.config().root(), name), prefix(owner));
-        let doubt = place.is_some().then(|| Doubt::new(&session, *owner));
-        let removed = async {
-            // The list is read from a follower, which may lag behind what another session has done.
-            let (synced, listed) = tokio::join!(client.sync("/"), client.list_children(&folder));
-            synced.map_err(failed)?;
-            let nodes = match listed {
-                Ok(children) => children,
-                Err(Error::NoNode) => Vec::new(),
-                Err(e) => return Err(failed(e)),
-            };
-            let mut answer = Released::NotHeld;
-            for node in nodes.iter().filter(|node| node.starts_with(&prefix)) {
-                let path = format!("{folder}/{node}");
-                if delete(&client, &path).await.map_err(failed)? {
-                    answer = Released::Released;
-                }
-                session.forget(&path);
-            }
-            Ok(answer)
-        };
-        let answer = bounded(self.pool.config().operation_limit(), removed).await?;
-        if let Some(doubt) = doubt {
-            doubt.settle();
+        let limit = self.pool.config().operation_limit();
+        let mut sessions = self.pool.place_of(owner).map(|place| place.sessions()).unwrap_or_default();
+        let doubts: Vec<_> = sessions.iter().map(|session| Doubt::new(session, *owner)).collect();
+        sessions.retain(|session| !session.is_over());
+        if sessions.is_empty() {
+            sessions.push(bounded(limit, self.pool.any()).await?);
         }
+        let mut answer = Released::NotHeld;
+        for session in &sessions {
+            if bounded(limit, self.remove_all(session, name, owner)).await? {
+                answer = Released::Released;
+            }
+        }
+        doubts.into_iter().for_each(Doubt::settle);
         self.pool.leave(owner);
         Ok(answer)
+    }
+
+    /// Removes the nodes of an owner; whether there was one.
+    async fn remove_all(&self, session: &Session, name: &LockName, owner: &Owner) -> Result<bool, LockError> {
+        let (client, folder, prefix) = (session.client()?, folder(self.pool.config().root(), name), prefix(owner));
+        // The list is read from a follower, which may lag behind what another session has done.
+        let (synced, listed) = tokio::join!(client.sync("/"), client.list_children(&folder));
+        synced.map_err(failed)?;
+        let nodes = match listed {
+            Ok(children) => children,
+            Err(Error::NoNode) => Vec::new(),
+            Err(e) => return Err(failed(e)),
+        };
+        let mut was_there = false;
+        for node in nodes.iter().filter(|node| node.starts_with(&prefix)) {
+            let path = format!("{folder}/{node}");
+            was_there |= delete(&client, &path).await.map_err(failed)?;
+            session.forget(&path);
+        }
+        Ok(was_there)
     }
 }
 

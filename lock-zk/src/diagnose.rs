@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn fewer_than_three_voters_are_no_good() {
-        let verdict = |members| ensemble(members).findings[0].verdict;
+        let verdict = |members: Option<&str>| ensemble(members).findings[0].verdict;
         assert_eq!(verdict(None), Verdict::Unknown);
         assert_eq!(verdict(Some("")), Verdict::Limited);
         let member = |n: u32, role: &str| format!("server.{n}=h{n}:2888:3888:{role};2181\n");

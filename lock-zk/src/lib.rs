@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod attempt;
 mod backend;
 mod config;
 mod diagnose;

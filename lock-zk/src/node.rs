@@ -30,14 +30,26 @@ pub(crate) fn queue(children: &[String]) -> Vec<(&str, i32)> {
     queue
 }
 
+const WAITING: &str = "waiting:";
+const REVOKED: &str = "revoked:";
+
+/// What the owner of a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It holds the name, or did not know yet that it must wait.
+    Holds,
+    Waits,
+    Revoked,
+}
+
 /// What a node's data says. The layout is frozen; a new one has another first line.
 ///
-/// Five lines: `1`, the owner (after a revocation `revoked:` and the owner), the TTL in milliseconds, the time of the request in
+/// Five lines: `1`, the owner (while it waits `waiting:` and the owner, after a revocation `revoked:` and the owner), the TTL in milliseconds, the time of the request in
 /// milliseconds since 1970, and the label, which may have lines of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Data {
     pub(crate) owner: Owner,
-    pub(crate) revoked: bool,
+    pub(crate) role: Role,
     pub(crate) ttl: Duration,
     pub(crate) since: SystemTime,
     pub(crate) label: String,
@@ -46,11 +58,15 @@ pub(crate) struct Data {
 impl Data {
     pub(crate) fn new(request: &AcquireRequest, ttl: Duration) -> Self {
         let label = request.label.to_string();
-        Self { owner: request.owner, revoked: false, ttl, since: SystemTime::now(), label }
+        Self { owner: request.owner, role: Role::Holds, ttl, since: SystemTime::now(), label }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mark = if self.revoked { "revoked:" } else { "" };
+        let mark = match self.role {
+            Role::Holds => "",
+            Role::Waits => WAITING,
+            Role::Revoked => REVOKED,
+        };
         let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         format!("1\n{mark}{}\n{}\n{since}\n{}", self.owner, self.ttl.as_millis(), self.label).into_bytes()
     }
@@ -61,11 +77,15 @@ impl Data {
         let mut next = || lines.next();
         let ours = next()? == "1";
         let owner = next()?;
-        let (owner, revoked) = owner.strip_prefix("revoked:").map_or((owner, false), |owner| (owner, true));
+        let (owner, role) = match (owner.strip_prefix(WAITING), owner.strip_prefix(REVOKED)) {
+            (Some(owner), _) => (owner, Role::Waits),
+            (_, Some(owner)) => (owner, Role::Revoked),
+            _ => (owner, Role::Holds),
+        };
         let ttl = Duration::from_millis(next()?.parse().ok()?);
         let since = UNIX_EPOCH.checked_add(Duration::from_millis(next()?.parse().ok()?))?;
         let label = next()?.to_owned();
-        Some(Self { owner: owner.parse().ok().filter(|_| ours)?, revoked, ttl, since, label })
+        Some(Self { owner: owner.parse().ok().filter(|_| ours)?, role, ttl, since, label })
     }
 
     /// The owner's text, as it is shown.
@@ -117,11 +137,14 @@ mod tests {
         let owner = "00112233445566778899aabbccddeeff";
         let text = format!("1\n{owner}\n30000\n1700000000123\nbuild 7\nof two lines");
         let data = Data::decode(text.as_bytes()).unwrap();
-        assert_eq!((data.shown(), data.ttl, data.revoked), (owner.into(), Duration::from_secs(30), false));
+        assert_eq!((data.shown(), data.ttl, data.role), (owner.into(), Duration::from_secs(30), Role::Holds));
         assert_eq!(data.label, "build 7\nof two lines");
         assert_eq!(data.encode(), text.as_bytes());
-        let marked = Data { revoked: true, ..data };
-        assert_eq!(Data::decode(&marked.encode()), Some(marked));
+        for (role, mark) in [(Role::Waits, "1\nwaiting:"), (Role::Revoked, "1\nrevoked:")] {
+            let marked = Data { role, ..data.clone() };
+            assert!(marked.encode().starts_with(mark.as_bytes()));
+            assert_eq!(Data::decode(&marked.encode()), Some(marked));
+        }
         for foreign in ["", "1", "2\nx", "192.168.0.1", &text[..40], &text.replace('1', "2")] {
             assert_eq!(Data::decode(foreign.as_bytes()), None, "{foreign}");
         }

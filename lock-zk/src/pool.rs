@@ -40,12 +40,39 @@ pub(crate) struct Pool {
 /// An owner's share of a session.
 #[derive(Debug)]
 pub(crate) struct Place {
+    /// The session that holds its lease.
     pub(crate) session: Arc<Session>,
+    /// The session that keeps its place in the queue, while it waits.
+    waiting: Mutex<Option<Arc<Session>>>,
     bytes: usize,
+}
+
+impl Place {
+    fn new(session: Arc<Session>, bytes: usize) -> Self {
+        Self { session, waiting: Mutex::default(), bytes }
+    }
+
+    /// All sessions that may hold a node of this owner.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        locked(&self.waiting).iter().chain([&self.session]).cloned().collect()
+    }
+
+    /// The session of its waiting node, where it has one.
+    pub(crate) fn waiting(&self) -> Option<Arc<Session>> {
+        locked(&self.waiting).clone()
+    }
+
+    /// The owner has nothing in the session of its waiting node any more.
+    pub(crate) fn stop_waiting(&self) {
+        if let Some(session) = locked(&self.waiting).take() {
+            session.give_back(self.bytes);
+        }
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.stop_waiting();
         self.session.give_back(self.bytes);
     }
 }
@@ -99,14 +126,32 @@ impl Pool {
         if let Some(place) = self.place_of(owner).filter(|place| !place.session.is_over()) {
             return Ok(place);
         }
-        let class = self.class(ttl)?;
         let bytes = folder.len() + NODE_BYTES;
+        let place = Arc::new(Place::new(self.roomy(self.class(ttl)?, bytes).await?, bytes));
+        locked(&self.places).insert(*owner, place.clone());
+        Ok(place)
+    }
+
+    /// A session of the least time-out for the node of an owner that waits: if its process dies, nobody stands behind it for longer.
+    pub(crate) async fn waiting(&self, place: &Place) -> Result<Arc<Session>, LockError> {
+        if place.session.timeout() <= self.least {
+            return Ok(place.session.clone());
+        }
+        if let Some(session) = place.waiting().filter(|session| !session.is_over()) {
+            return Ok(session);
+        }
+        place.stop_waiting();
+        let session = self.roomy(class(self.least).min(self.most), place.bytes).await?;
+        *locked(&place.waiting) = Some(session.clone());
+        Ok(session)
+    }
+
+    /// A session of a class, with these bytes put on its account.
+    async fn roomy(&self, class: Duration, bytes: usize) -> Result<Arc<Session>, LockError> {
         loop {
             let (cell, session) = self.session(class).await?;
             if session.reserve(bytes) {
-                let place = Arc::new(Place { session, bytes });
-                locked(&self.places).insert(*owner, place.clone());
-                return Ok(place);
+                return Ok(session);
             }
             // Full: it goes on for those that it has.
             self.drop_cell(class, &cell);
@@ -124,7 +169,7 @@ impl Pool {
 
     /// Any session, for looking.
     pub(crate) async fn any(&self) -> Result<Arc<Session>, LockError> {
-        let open = |cell: &Cell| cell.get().filter(|session| !session.is_over()).cloned();
+        let open = |cell: &Cell| cell.get().filter(|session| !session.is_over() && !session.is_away()).cloned();
         if let Some(session) = locked(&self.classes).values().find_map(open) {
             return Ok(session);
         }
@@ -140,7 +185,7 @@ impl Pool {
             session.close();
         }
         for (_, place) in locked(&self.places).drain() {
-            place.session.close();
+            place.sessions().iter().for_each(|session| session.close());
         }
     }
 
@@ -174,10 +219,10 @@ impl Pool {
                     .with_effect(Effect::NotApplied)
                     .advice(format!("give a TTL up to {granted:?}")));
             }
-            if !session.is_over() && session.is_fresh() {
+            if !session.is_over() && !session.is_away() && session.is_fresh() {
                 return Ok((cell.clone(), session.clone()));
             }
-            // It ended, or nobody has used it for so long that a lease in it would have little time left.
+            // It ended or lost its line, or nobody has used it for so long that a lease in it would have little time left.
             self.drop_cell(class, &cell);
         }
     }
@@ -195,11 +240,13 @@ impl Pool {
     }
 }
 
+/// The step of the classes beyond the ladder.
+const STEP: Duration = Duration::from_secs(600);
+
 /// The class of a TTL.
 fn class(ttl: Duration) -> Duration {
     let step = LADDER.iter().map(|ms| Duration::from_millis(*ms)).find(|step| *step >= ttl);
-    // Beyond the ladder, in steps of ten minutes.
-    step.unwrap_or_else(|| Duration::from_secs(ttl.as_secs().div_ceil(600).max(1) * 600).max(ttl))
+    step.unwrap_or_else(|| STEP * u32::try_from(ttl.as_millis().div_ceil(STEP.as_millis())).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub(crate) struct Session {
     clock: Clock,
     pulse: Mutex<Pulse>,
     beat: Mutex<Option<Beat>>,
+    /// Since when there is no connection.
+    away: Mutex<Option<Instant>>,
     path_bytes: AtomicUsize,
     debts: Mutex<Debts>,
     /// Rung when there is a new debt, and when the session is closed.
@@ -67,8 +69,10 @@ impl Session {
     pub(crate) async fn open(config: &ZkConfig, asked: Duration, gap: Duration) -> Result<Arc<Self>, LockError> {
         let clock = Clock::system();
         let sent = clock.now();
-        let connector =
-            config.connector().with_session_timeout(asked).with_connection_timeout((asked / 4).min(LONGEST_SILENCE));
+        let connector = config
+            .connector()
+            .with_session_timeout(asked)
+            .with_connection_timeout((asked * 2 / 5).min(LONGEST_SILENCE));
         let client = connector.connect(&config.cluster()).await.map_err(failed)?;
         let states = client.state_watcher();
         let mut pulse = Pulse::new(sent, gap);
@@ -80,6 +84,7 @@ impl Session {
             clock,
             pulse: Mutex::new(pulse),
             beat: Mutex::default(),
+            away: Mutex::default(),
             path_bytes: AtomicUsize::new(0),
             debts: Mutex::default(),
             alarm: Arc::default(),
@@ -165,9 +170,16 @@ impl Session {
         self.clock.until(locked(&self.pulse).ripe())
     }
 
-    /// The connection changed: whether the server is alone must be asked again.
-    pub(crate) fn reconnected(&self) {
+    /// The connection came or went: whether the server is alone must be asked again.
+    pub(crate) fn connection(&self, up: bool) {
         locked(&self.pulse).set_alone(None);
+        *locked(&self.away) = (!up).then(Instant::now);
+    }
+
+    /// Whether it is without a connection for so long that another session should be tried: servers that have lost their data take
+    /// no old session back, and the driver goes on asking until its time is over.
+    pub(crate) fn is_away(&self) -> bool {
+        locked(&self.away).is_some_and(|since| since.elapsed() > LONGEST_SILENCE)
     }
 
     /// The heart-beat in flight, or a new one: a `sync`, which goes by way of the leader.

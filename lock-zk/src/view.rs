@@ -6,7 +6,7 @@ use zookeeper_client::{Client, Error};
 
 use crate::backend::{Inner, delete, token};
 use crate::errors::failed;
-use crate::node::{Data, queue};
+use crate::node::{Data, Role, queue};
 use crate::path;
 
 /// How many folders are looked into at once.
@@ -67,9 +67,9 @@ impl Inner {
             }
             let done = match (how, Data::decode(&data)) {
                 (Revoke::Now, _) => delete(&client, &node).await.map_err(failed)?,
-                (Revoke::Mark, Some(data)) if data.revoked => true,
+                (Revoke::Mark, Some(data)) if data.role == Role::Revoked => true,
                 (Revoke::Mark, Some(data)) => {
-                    let mark = Data { revoked: true, ..data };
+                    let mark = Data { role: Role::Revoked, ..data };
                     match client.set_data(&node, &mark.encode(), Some(stat.version)).await {
                         Err(Error::NoNode) => false,
                         marked => marked.map(|_| true).map_err(failed)?,
@@ -109,7 +109,11 @@ impl Inner {
         let (data, stat) = client.get_data(&format!("{folder}/{node}")).await.ok()?;
         let mut holder = match Data::decode(&data) {
             Some(data) => {
-                let state = if data.revoked { HolderState::Revoked } else { HolderState::Held };
+                let state = match data.role {
+                    Role::Holds => HolderState::Held,
+                    Role::Waits => HolderState::Reserved,
+                    Role::Revoked => HolderState::Revoked,
+                };
                 let mut holder = Holder::new(name.clone(), data.shown(), state);
                 holder.label = Some(data.label).filter(|label| !label.is_empty());
                 holder.since = Some(data.since);

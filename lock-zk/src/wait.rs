@@ -101,7 +101,7 @@ pub(crate) async fn mind(session: Weak<Session>, alarm: Arc<Notify>, mut states:
             () = alarm.notified() => {}
             state = states.changed() => {
                 let Some(session) = session.upgrade() else { return };
-                session.reconnected();
+                session.connection(state == SessionState::SyncConnected);
                 if state.is_terminated() {
                     return;
                 }

@@ -144,20 +144,21 @@ impl ZkStore {
         }
     }
 
-    /// The contender that was made first, by the number of its transaction: its owner and TTL.
+    /// The first contender, by the number at the end of its name: its owner and TTL.
     async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
         let client = self.client().await?;
-        let mut first: Option<(i64, Vec<u8>, i64)> = None;
-        for node in self.children(&client, name).await? {
-            match client.get_data(&format!("{}/{node}", folder(name))).await {
-                Ok((data, stat)) if first.as_ref().is_none_or(|(czxid, ..)| stat.czxid < *czxid) => {
-                    first = Some((stat.czxid, data, stat.ephemeral_owner));
-                }
-                Ok(_) | Err(Error::NoNode) => {}
+        let number = |node: &String| node.rsplit_once("-lock-").and_then(|(_, number)| number.parse::<i64>().ok());
+        let (data, session) = loop {
+            let children = self.children(&client, name).await?;
+            let Some(first) = children.iter().filter_map(|node| Some((number(node)?, node))).min() else {
+                return Ok(None);
+            };
+            match client.get_data(&format!("{}/{}", folder(name), first.1)).await {
+                Ok((data, stat)) => break (data, stat.ephemeral_owner),
+                Err(Error::NoNode) => {}
                 Err(e) => return Err(e.into()),
             }
-        }
-        let Some((_, data, session)) = first else { return Ok(None) };
+        };
         let text = String::from_utf8(data)?;
         let lines: Vec<_> = text.lines().collect();
         let ttl = lines.get(2).and_then(|ttl| ttl.parse().ok()).map(Duration::from_millis);

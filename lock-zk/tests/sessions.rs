@@ -1,0 +1,146 @@
+//! Sessions: their end, their classes, and what a server without its leader may say.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use lock_core::{Capabilities, Clock, DistributedLock, Durability, ErrorKind, LostReason, Released, Renewal, Verdict};
+use lock_zk::{ZkConfig, ZkLock};
+use support::{Server, ask, eventually, request, take};
+use tokio::time::{sleep, timeout};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_limits_are_declared_and_kept() {
+    let server = Server::start_with("minSessionTimeout=2000\n").await;
+    let lock = server.lock().await;
+    let capabilities: &Capabilities = lock.capabilities();
+    assert_eq!((capabilities.min_ttl, capabilities.max_ttl), (SECOND * 2, SECOND * 60));
+    assert_eq!((capabilities.expiry_grain, capabilities.durability), (SECOND, Durability::Single));
+    for (asked, effective) in [(10, 2_000), (2_000, 2_000), (2_001, 3_000), (59_000, 60_000), (60_000, 60_000)] {
+        let mut lease = take(&lock, "a", asked, 0).await;
+        assert_eq!(lease.effective_ttl(), Duration::from_millis(effective));
+        lease.release().await.unwrap();
+    }
+    let err = ask(&lock, &request("a", 60_001, 0)).await.unwrap_err();
+    assert_eq!(err.kind(), ErrorKind::InvalidTtl);
+    assert!(err.to_string().contains("60s"), "{err}");
+    let diagnosis = lock.diagnose().await.unwrap();
+    assert_eq!(diagnosis.server, "ZooKeeper, one server alone");
+    assert!(diagnosis.findings.iter().all(|finding| finding.verdict != Verdict::Bad), "{diagnosis:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_one_class_share_a_session_and_a_full_one_is_followed_by_another() {
+    let server = Server::start().await;
+    let (lock, raw) = (server.lock().await, server.raw().await);
+    let owners = async |names: usize| {
+        let mut sessions = std::collections::HashMap::new();
+        for i in 0..names {
+            let folder = format!("/locks/{i}%20{}", "x".repeat(400));
+            let node = raw.list_children(&folder).await.unwrap().remove(0);
+            let (_, stat) = raw.get_data(&format!("{folder}/{node}")).await.unwrap();
+            *sessions.entry(stat.ephemeral_owner).or_insert(0) += folder.len() + 1 + node.len();
+        }
+        sessions
+    };
+    let mut leases = Vec::new();
+    for i in 0..1_300 {
+        leases.push(take(&lock, &format!("{i} {}", "x".repeat(400)), 30_000, 0).await);
+        if i == 99 {
+            assert_eq!(owners(100).await.len(), 1);
+        }
+    }
+    let sessions = owners(1_300).await;
+    assert_eq!(sessions.len(), 2, "{sessions:?}");
+    assert!(sessions.values().all(|bytes| *bytes <= 512 * 1024), "{sessions:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_closed_by_hand_is_told_at_once_and_followed_by_another() {
+    let server = Server::start().await;
+    let (lock, raw) = (server.lock().await, server.raw().await);
+    let mut lease = take(&lock, "a", 20_000, 0).await;
+    let loss = tokio::spawn(lease.loss());
+    sleep(Duration::from_millis(100)).await;
+    let node = raw.list_children("/locks/a").await.unwrap().remove(0);
+    // All that bears the node goes with its session; the number of a session is no secret, its password is: so the node is deleted.
+    raw.delete(&format!("/locks/a/{node}"), None).await.unwrap();
+    assert_eq!(timeout(SECOND, loss).await.unwrap().unwrap(), LostReason::Removed);
+    assert_eq!(lease.renew().await.unwrap(), Renewal::Lost(LostReason::Removed));
+    assert_eq!(lease.release().await.unwrap(), Released::NotHeld);
+    take(&lock, "a", 20_000, 0).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_lost_all_data_ends_the_leases_and_gives_new_ones() {
+    let first = Server::start().await;
+    let lock = first.lock().await;
+    let short = take(&lock, "a", 4_000, 0).await;
+    let long = take(&lock, "b", 30_000, 0).await;
+    let loss = tokio::spawn(short.loss());
+    sleep(Duration::from_millis(100)).await;
+    let _second = first.replaced().await;
+    eventually(SECOND * 5, async || match ask(&lock, &request("b", 30_000, 0)).await {
+        Ok(lease) => lease.expect("nothing is left").release().await.is_ok(),
+        Err(e) => {
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+            false
+        }
+    })
+    .await;
+    assert_eq!(timeout(SECOND * 8, loss).await.unwrap().unwrap(), LostReason::SessionLost);
+    drop(long);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_keeps_strangers_out() {
+    let server = Server::start().await;
+    let url = |login: &str| server.url().replace("zk://", &format!("zk://{login}@"));
+    let connect = async |login: &str| ZkLock::connect(ZkConfig::from_url(&url(login)).unwrap()).await.unwrap();
+    let (lock, stranger) = (connect("app:s%20cret").await, connect("app:wrong").await);
+    let mut lease = take(&lock, "a", 20_000, 0).await;
+    let err = ask(&stranger, &request("a", 20_000, 0)).await.unwrap_err();
+    assert_eq!((err.kind(), err.is_retryable()), (ErrorKind::Denied, false), "{err}");
+    assert!(!format!("{err} {err:?} {stranger:?}").contains("wrong"));
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+}
+
+/// The heart of rule M2: a follower without its leader goes on answering, and must not be believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_without_its_leader_proves_nothing() {
+    let servers = Server::ensemble().await;
+    let follower = servers.iter().find(|server| server.mode() == "follower").unwrap();
+    let leader = servers.iter().find(|server| server.mode() == "leader").unwrap();
+    let lock = follower.lock().await;
+    assert_eq!(lock.capabilities().durability, Durability::Quorum);
+    let clock = Clock::system();
+    let mut lease = take(&lock, "a", 3_000, 0).await;
+
+    // Renewed as a keeper does it, the lease stays far from its end, and never counts from the last heart-beat itself.
+    let end = Instant::now() + SECOND * 5;
+    while Instant::now() < end {
+        sleep(SECOND).await;
+        let sent = clock.now();
+        assert_eq!(lease.renew().await.unwrap(), Renewal::Renewed);
+        let left = clock.until(lease.valid_until());
+        assert!(left >= lease.effective_ttl() / 3, "{left:?}");
+        let newest = lock_core::Deadline::valid_until(sent, lease.effective_ttl());
+        assert!(lease.valid_until() < newest, "the last heart-beat was taken for proved");
+    }
+
+    leader.signal("STOP");
+    let before = lease.valid_until();
+    let stopped = Instant::now();
+    while stopped.elapsed() < SECOND {
+        let answer = timeout(Duration::from_millis(500), lease.renew()).await;
+        assert!(!matches!(answer, Ok(Ok(Renewal::Renewed))), "a follower without its leader confirmed a renewal");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(lease.valid_until(), before);
+    leader.signal("CONT");
+    eventually(SECOND * 30, async || matches!(lock.diagnose().await, Ok(found) if found.server.contains("3 servers")))
+        .await;
+}
