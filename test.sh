@@ -19,6 +19,11 @@ need() { # command, Debian package
 missing=()
 need cc build-essential
 need redis-server redis-server
+need etcd etcd-server
+need etcdctl etcd-client
+need protoc protobuf-compiler
+# What protoc includes; the driver of etcd is built with it.
+[ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     say "installing ${missing[*]}"
@@ -45,7 +50,7 @@ lints() {
 
 features() {
   say "each feature of distlock alone"
-  for feature in "" sqlite redis "sqlite cli" "redis cli" metrics; do
+  for feature in "" sqlite redis etcd "sqlite cli" "redis cli" "etcd cli" metrics; do
     cargo check --quiet -p distlock --no-default-features --features "$feature"
   done
 }
