@@ -18,13 +18,17 @@ need() { # command, Debian package
 
 missing=()
 need cc build-essential
-need redis-server redis-server
-need mariadbd mariadb-server
-need etcd etcd-server
+# The driver of etcd is built with protoc and what it includes.
 need protoc protobuf-compiler
-[ -f /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
-need java default-jre-headless
-[ -f /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
+[ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
+if [ "$mode" != quick ]; then
+  need redis-server redis-server
+  need mariadbd mariadb-server
+  need java default-jre-headless
+  [ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
+  need etcd etcd-server
+  need etcdctl etcd-client
+fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     say "installing ${missing[*]}"

@@ -41,7 +41,19 @@ struct Seen {
 /// An entry of this request, held or waiting.
 struct Place {
     revision: i64,
+    /// The revision at which it was last written.
+    written: i64,
     lease: i64,
+}
+
+impl Place {
+    fn new(revision: i64, lease: i64) -> Self {
+        Self { revision, written: revision, lease }
+    }
+
+    fn of(kv: &KeyValue) -> Self {
+        Self { revision: kv.create_revision(), written: kv.mod_revision(), lease: kv.lease() }
+    }
 }
 
 /// What became of a transaction that puts an entry.
@@ -57,15 +69,22 @@ struct Pending<'a> {
     owner: Owner,
     unclear: Option<Arc<Kept>>,
     placed: bool,
+    /// Granted, or known to have left nothing.
+    settled: bool,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
         if let Some(kept) = &self.unclear {
             self.inner.hook(self.owner, kept, true);
         }
         if self.placed || self.unclear.is_some() {
             self.inner.hooks(&self.owner).iter().for_each(|hook| hook.kept.orphan(self.owner));
+        } else {
+            self.inner.settle(&self.owner);
         }
     }
 }
@@ -77,8 +96,12 @@ impl<'a> Attempt<'a> {
     }
 
     pub(crate) async fn run(&self) -> Result<Acquisition, LockError> {
-        let mut pending = Pending { inner: self.inner, owner: self.request.owner, unclear: None, placed: false };
-        let again = !self.inner.hooks(&self.request.owner).is_empty();
+        let (inner, owner) = (self.inner, self.request.owner);
+        let hooks = inner.hooks(&owner);
+        // Whatever a forerunner has left is taken care of again, until this request ends.
+        hooks.iter().for_each(|hook| hook.kept.adopt(&owner));
+        let again = !hooks.is_empty();
+        let mut pending = Pending { inner, owner, unclear: None, placed: again, settled: false };
         // A lease of its own is not made for a name that is busy; and a request made again looks for its entry first.
         let mut seen = if again || !self.request.renewed { Some(self.look().await?) } else { None };
         let mut stale = None;
@@ -86,11 +109,11 @@ impl<'a> Attempt<'a> {
             match &seen {
                 Some(Seen { mine: Some(kv), .. }) => {
                     pending.placed = true;
-                    let place = Place { revision: kv.create_revision(), lease: kv.lease() };
+                    let place = Place::of(kv);
                     return Box::pin(self.stand(&mut pending, Some(place))).await;
                 }
                 Some(Seen { first: Some(kv), .. }) if self.request.wait == Wait::Never => {
-                    return self.busy(Some(holder(&self.request.name, &self.folder, kv))).await;
+                    return self.busy(&mut pending, Some(holder(&self.request.name, &self.folder, kv))).await;
                 }
                 Some(Seen { first: Some(_), .. } | Seen { strangers: true, .. }) => {
                     return Box::pin(self.stand(&mut pending, None)).await;
@@ -105,7 +128,7 @@ impl<'a> Attempt<'a> {
             match self.write(&mut pending, &hold, txn).await? {
                 Put::Done(answer) if answer.succeeded() => {
                     pending.placed = true;
-                    return self.grant(&mut pending, &hold, revision(&answer)?);
+                    return self.grant(&mut pending, &hold, &Place::new(revision(&answer)?, hold.id));
                 }
                 Put::Done(answer) => {
                     stale = fence;
@@ -205,7 +228,7 @@ impl<'a> Attempt<'a> {
             }
             let hold = self.hold().await?;
             if self.move_to(pending, &mut place, State::Held, &hold).await? {
-                return self.grant(pending, &hold, place.revision);
+                return self.grant(pending, &hold, &place);
             }
             place = self.join(pending).await?;
         }
@@ -228,14 +251,14 @@ impl<'a> Attempt<'a> {
             let Put::Done(answer) = self.write(pending, &kept, txn).await? else { continue };
             if answer.succeeded() {
                 pending.placed = true;
-                return Ok(Place { revision: revision(&answer)?, lease: kept.id });
+                return Ok(Place::new(revision(&answer)?, kept.id));
             }
             if let Some(kv) = first_key(&answer) {
                 if kv.lease() == 0 {
                     return Err(overwritten());
                 }
                 pending.placed = true;
-                return Ok(Place { revision: kv.create_revision(), lease: kv.lease() });
+                return Ok(Place::of(&kv));
             }
             stale = fence;
         }
@@ -296,12 +319,12 @@ impl<'a> Attempt<'a> {
             .or_else([TxnOp::get(self.key.clone(), None)]);
         let Put::Done(answer) = self.write(pending, kept, txn).await? else { return Ok(false) };
         if answer.succeeded() {
-            place.lease = kept.id;
+            (place.lease, place.written) = (kept.id, revision(&answer)?);
         }
         Ok(answer.succeeded())
     }
 
-    fn grant(&self, pending: &mut Pending<'_>, hold: &Arc<Kept>, revision: i64) -> Result<Acquisition, LockError> {
+    fn grant(&self, pending: &mut Pending<'_>, hold: &Arc<Kept>, place: &Place) -> Result<Acquisition, LockError> {
         let request = self.request;
         let valid_until = hold.valid_until(&request.clock);
         if request.clock.has_passed(valid_until) {
@@ -309,15 +332,15 @@ impl<'a> Attempt<'a> {
                 .with_effect(Effect::Applied)
                 .advice("give a TTL that is longer than a few round trips to the server"));
         }
-        pending.placed = false;
-        hold.adopt(&request.owner);
-        let token = u64::try_from(revision).map_err(|_| unexpected("a negative revision"))?;
+        pending.settled = true;
+        let token = u64::try_from(place.revision).map_err(|_| unexpected("a negative revision"))?;
         let lease = EtcdLease {
             inner: self.inner.clone(),
             kept: hold.clone(),
             name: request.name.clone(),
             owner: request.owner,
             token: FencingToken::new(token),
+            written: place.written,
             valid_until,
             clock: request.clock.clone(),
             limit: request.operation_timeout,
@@ -329,7 +352,7 @@ impl<'a> Attempt<'a> {
     async fn leave(&self, pending: &mut Pending<'_>) -> Result<Acquisition, LockError> {
         let (inner, request) = (self.inner, self.request);
         bounded(request.operation_timeout, inner.give_up(&request.name, &request.owner)).await?;
-        pending.placed = false;
+        pending.settled = true;
         if request.cancel.is_cancelled() {
             return Ok(Acquisition::Busy(None));
         }
@@ -338,7 +361,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Busy, without an entry or a place.
-    async fn busy(&self, holder: Option<Holder>) -> Result<Acquisition, LockError> {
+    async fn busy(&self, pending: &mut Pending<'_>, holder: Option<Holder>) -> Result<Acquisition, LockError> {
         let hooks = self.inner.hooks(&self.request.owner);
         if hooks.iter().any(|hook| hook.doubt || hook.kept.own) {
             let (inner, request) = (self.inner, self.request);
@@ -346,6 +369,7 @@ impl<'a> Attempt<'a> {
         } else {
             self.inner.settle(&self.request.owner);
         }
+        pending.settled = true;
         Ok(Acquisition::Busy(holder))
     }
 }

@@ -212,7 +212,7 @@ mod tests {
             ("etcd://h,,k", "host"),
             ("etcd://h:x", "port"),
             ("etcd://h:0", "port"),
-            ("etcd://::1:2379", "port"),
+            ("etcd://::1:2379", "host"),
             ("etcd://[::1]x", "port"),
             ("etcd://[x]:1", "IPv6"),
             ("etcd://h/#insecure", "%23"),

@@ -1,11 +1,12 @@
 //! The one connection that carries all requests, dialled anew, to the next server, when it fails or is in doubt.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Error, GetOptions, KeyValue, Txn, TxnResponse};
 use lock_core::{Effect, ErrorKind, LockError};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::BACKEND;
@@ -27,7 +28,8 @@ pub(crate) struct Link {
     live: Mutex<Option<Live>>,
     /// Held while dialling, so that many callers that miss the connection open one; counts the dials.
     dialling: tokio::sync::Mutex<usize>,
-    dials: AtomicU64,
+    /// Tells of each new connection.
+    dialled: watch::Sender<()>,
     closed: CancellationToken,
 }
 
@@ -60,7 +62,7 @@ pub(crate) struct Failure {
 impl Link {
     pub(crate) fn new(config: EtcdConfig, closed: CancellationToken) -> Self {
         let (live, dialling) = (Mutex::new(None), tokio::sync::Mutex::new(0));
-        Self { config, live, dialling, dials: AtomicU64::new(0), closed }
+        Self { config, live, dialling, dialled: watch::Sender::new(()), closed }
     }
 
     /// All servers, as a message names them.
@@ -68,9 +70,15 @@ impl Link {
         self.config.servers().join(",")
     }
 
-    /// Changes with each new connection.
-    pub(crate) fn generation(&self) -> u64 {
-        self.dials.load(Ordering::Acquire)
+    /// Ready when the connection is replaced after this call: streams on the old one may be silent for good.
+    pub(crate) fn replaced(&self) -> impl Future<Output = ()> + use<> {
+        let mut dialled = self.dialled.subscribe();
+        async move {
+            // It lives as long as this link; without one there is nothing to wait for.
+            if dialled.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
     }
 
     /// Drops the connection.
@@ -147,11 +155,11 @@ impl Link {
             Ok(dialled) => dialled.map_err(failed)?,
             Err(_) => return Err(failed(Error::IoError(std::io::ErrorKind::TimedOut.into()))),
         };
-        self.dials.fetch_add(1, Ordering::AcqRel);
         tracing::debug!(server = &*server, "a connection is opened");
         let live = Live { client, server, doubtful: Arc::default() };
         if !self.closed.is_cancelled() {
             *lock(&self.live) = Some(live.clone());
+            self.dialled.send_replace(());
         }
         Ok(live)
     }

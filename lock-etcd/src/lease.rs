@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Client, Compare, CompareOp, DeleteOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use lock_core::{
@@ -24,6 +24,8 @@ pub(crate) struct EtcdLease {
     pub(crate) name: LockName,
     pub(crate) owner: Owner,
     pub(crate) token: FencingToken,
+    /// The revision at which the entry was last written.
+    pub(crate) written: i64,
     pub(crate) valid_until: Deadline,
     pub(crate) clock: Clock,
     pub(crate) limit: Duration,
@@ -36,10 +38,29 @@ pub(crate) struct Own {
     kept: Arc<Kept>,
     pub(crate) key: Vec<u8>,
     revision: i64,
+    written: i64,
     pub(crate) limit: Duration,
 }
 
 impl Own {
+    /// Looks whether the entry still stands as it was written. An answer of a few bytes, as long as it does.
+    pub(crate) async fn look(&self) -> Result<Option<LostReason>, LockError> {
+        let compared =
+            |f: fn(Vec<u8>, CompareOp, i64) -> Compare, number| f(self.key.clone(), CompareOp::Equal, number);
+        let txn = Txn::new()
+            .when([compared(Compare::mod_revision, self.written), compared(Compare::lease, self.kept.id)])
+            .or_else([TxnOp::get(self.key.clone(), None)]);
+        let link = &self.inner.link;
+        let answer = link.txn(txn, Resend::Once).await.map_err(|failure| link.error(failure))?;
+        if answer.succeeded() {
+            return Ok(None);
+        }
+        Ok(match answer.op_responses().first() {
+            Some(TxnOpResponse::Get(found)) => self.verdict(found.kvs().first()),
+            _ => Some(LostReason::Removed),
+        })
+    }
+
     /// Why the lease is lost, by what stands under its key.
     pub(crate) fn verdict(&self, kv: Option<&KeyValue>) -> Option<LostReason> {
         let Some(kv) = kv else { return Some(LostReason::Removed) };
@@ -84,6 +105,7 @@ impl EtcdLease {
             kept: self.kept.clone(),
             key: keys::entry(&self.name, &self.owner),
             revision: self.revision(),
+            written: self.written,
             limit: self.limit,
         }
     }
@@ -95,13 +117,12 @@ impl EtcdLease {
 
     async fn prolong(&mut self) -> Result<Renewal, LockError> {
         let own = self.own();
-        let entry = self.inner.link.get(own.key.clone(), GetOptions::new());
-        let (beat, entry) = tokio::try_join!(self.kept.beat(&self.inner.link), entry)?;
+        let (beat, loss) = tokio::try_join!(self.kept.beat(&self.inner.link), own.look())?;
         if beat == Beat::Gone {
             let expired = self.clock.has_passed(self.valid_until);
             return Ok(Renewal::Lost(if expired { LostReason::Expired } else { LostReason::SessionLost }));
         }
-        match own.verdict(entry.first()) {
+        match loss {
             Some(LostReason::Removed) if self.clock.has_passed(self.valid_until) => {
                 Ok(Renewal::Lost(LostReason::Expired))
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{Client, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
+use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
 use lock_core::{AcquireRequest, ErrorKind, LockError, LostReason, bounded};
 
 use crate::backend::Inner;
@@ -32,12 +32,13 @@ pub(crate) async fn until_gone(
     before: &KeyValue,
     place: &Kept,
 ) -> Result<Woken, LockError> {
-    let generation = inner.link.generation();
+    let replaced = inner.link.replaced();
     tokio::select! {
         biased;
         () = request.over() => Ok(Woken::Over),
         gone = gone(inner, request.operation_timeout, before) => gone.map(|()| Woken::Changed),
-        lost = stay(inner, place, generation) => lost,
+        () = replaced => Ok(Woken::Changed),
+        lost = stay(inner, place) => lost,
     }
 }
 
@@ -57,14 +58,13 @@ async fn gone(inner: &Inner, limit: Duration, before: &KeyValue) -> Result<(), L
     Ok(())
 }
 
-/// Prolongs the lease of the place. Ends when the place is lost, or when the connection was replaced, on which the watch would stay.
-async fn stay(inner: &Inner, place: &Kept, generation: u64) -> Result<Woken, LockError> {
+/// Prolongs the lease of the place, as long as there is one.
+async fn stay(inner: &Inner, place: &Kept) -> Result<Woken, LockError> {
     let (third, least) = (place.ttl / 3, place.ttl / 20);
     loop {
         tokio::time::sleep(third.saturating_sub(place.age()).max(least)).await;
         match bounded(third.min(inner.limit), place.beat(&inner.link)).await {
             Ok(Beat::Gone) => return Ok(Woken::PlaceLost),
-            Ok(Beat::Alive) if inner.link.generation() != generation => return Ok(Woken::Changed),
             Ok(Beat::Alive) => {}
             Err(error) if place.is_running() => tracing::debug!(%error, "a place is not prolonged yet"),
             Err(error) => return Err(error),
@@ -76,7 +76,13 @@ async fn stay(inner: &Inner, place: &Kept, generation: u64) -> Result<Woken, Loc
 pub(crate) async fn lost(own: Own) -> LostReason {
     tokio::time::sleep(QUIET).await;
     loop {
-        match watch_own(&own).await {
+        let replaced = own.inner.link.replaced();
+        let seen = tokio::select! {
+            biased;
+            seen = watch_own(&own) => seen,
+            () = replaced => continue,
+        };
+        match seen {
             Ok(Some(reason)) => return reason,
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::Closed => return std::future::pending().await,
@@ -90,8 +96,7 @@ pub(crate) async fn lost(own: Own) -> LostReason {
 async fn watch_own(own: &Own) -> Result<Option<LostReason>, LockError> {
     let (inner, limit) = (&own.inner, own.limit);
     let mut events = watch(inner, limit, &own.key).await?;
-    let now = bounded(limit, inner.link.get(own.key.clone(), GetOptions::new())).await?;
-    if let Some(reason) = own.verdict(now.first()) {
+    if let Some(reason) = bounded(limit, own.look()).await? {
         return own.explain(reason).await.map(Some);
     }
     while let Some(seen) = next(inner, &mut events).await? {
@@ -110,9 +115,12 @@ async fn watch(inner: &Inner, limit: Duration, key: &[u8]) -> Result<WatchStream
         let (mut watches, key) = (client.watch_client(), key.to_vec());
         async move {
             let mut events = watches.watch(key, Some(WatchOptions::new())).await?;
-            // The first message says that the watch was created; a refusal says so in the next.
-            events.message().await?;
-            Ok(events)
+            // The first message says that the watch was created, or why not: the login has run out, say.
+            match events.message().await? {
+                Some(created) if !created.canceled() => Ok(events),
+                Some(refused) => Err(Error::WatchError(refused.cancel_reason().to_owned())),
+                None => Err(Error::WatchError("the stream ended".to_owned())),
+            }
         }
     };
     bounded(limit, async { inner.link.send(Resend::Once, request).await.map_err(|failure| inner.link.error(failure)) })

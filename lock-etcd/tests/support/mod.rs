@@ -1,0 +1,165 @@
+//! An etcd cluster of the test's own, and helpers around it.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, GetOptions};
+use lock_core::{AcquireRequest, Acquisition, Lease, LockName, Owner, Ttl, Wait};
+use lock_core::{DistributedLock, Released};
+use lock_etcd::{EtcdConfig, EtcdLock};
+use tempfile::TempDir;
+
+/// What makes elections quick, and leases of 1 s possible.
+pub(crate) const QUICK: [&str; 4] = ["--heartbeat-interval", "50", "--election-timeout", "250"];
+
+/// A running member, killed when it is dropped.
+pub(crate) struct Member {
+    child: Child,
+    pub(crate) port: u16,
+    _folder: TempDir,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) struct Cluster(pub(crate) Vec<Member>);
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(1, &QUICK).await
+    }
+
+    pub(crate) async fn start_with(members: usize, options: &[&str]) -> Self {
+        // Another process may take a port between the look and the start; then others are tried.
+        for _ in 0..5 {
+            let ports: Vec<_> = (0..members).map(|_| (free_port(), free_port())).collect();
+            let all: Vec<_> =
+                ports.iter().enumerate().map(|(i, (_, peer))| format!("m{i}=http://127.0.0.1:{peer}")).collect();
+            let cluster =
+                Self(ports.iter().enumerate().map(|(i, ports)| member(i, *ports, &all.join(","), options)).collect());
+            let mut up = true;
+            for member in &cluster.0 {
+                up &= answers(member.port).await;
+            }
+            if up {
+                return cluster;
+            }
+        }
+        panic!("etcd does not come up with {options:?}");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<_> = self.0.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+        format!("etcd://{}", hosts.join(","))
+    }
+
+    pub(crate) async fn lock(&self) -> EtcdLock {
+        EtcdLock::connect(EtcdConfig::from_url(&self.url()).unwrap()).await.unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect([format!("127.0.0.1:{}", self.0[0].port)], None).await.unwrap()
+    }
+
+    pub(crate) fn etcdctl(&self) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").arg(format!("--endpoints=127.0.0.1:{}", self.0[0].port)).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `etcdctl` to its end, which must be a success.
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> Output {
+        let output = self.etcdctl().args(arguments).output().expect("etcdctl is missing: apt-get install etcd-client");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn member(number: usize, (port, peer): (u16, u16), all: &str, options: &[&str]) -> Member {
+    let folder = TempDir::new().unwrap();
+    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+    let child = Command::new("etcd")
+        .args(["--name", &format!("m{number}"), "--initial-cluster", all, "--logger", "zap", "--log-level", "error"])
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer, "--data-dir"])
+        .arg(folder.path().join("data"))
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|e| match e.kind() {
+            ErrorKind::NotFound => panic!("etcd is missing: apt-get install etcd-server"),
+            _ => panic!("etcd does not start: {e}"),
+        });
+    Member { child, port, _folder: folder }
+}
+
+async fn answers(port: u16) -> bool {
+    eventually(Duration::from_secs(20), || async {
+        let asked = async { Client::connect([format!("127.0.0.1:{port}")], None).await?.get("x", None).await };
+        matches!(tokio::time::timeout(Duration::from_secs(1), asked).await, Ok(Ok(_)))
+    })
+    .await
+}
+
+/// Looks again and again until the condition holds; whether it did within `bound`.
+pub(crate) async fn eventually<F: Future<Output = bool>>(bound: Duration, mut condition: impl FnMut() -> F) -> bool {
+    let end = Instant::now() + bound;
+    loop {
+        if condition().await {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A request of a new owner that is kept alive with others.
+pub(crate) fn request(name: &str, ttl: Duration) -> AcquireRequest {
+    let mut request = AcquireRequest::new(LockName::new(name).unwrap(), Owner::random().unwrap());
+    request.ttl = Ttl::new(ttl).unwrap();
+    request
+}
+
+pub(crate) fn waiting(name: &str, ttl: Duration, wait: Duration) -> AcquireRequest {
+    let mut request = request(name, ttl);
+    request.wait = Wait::Until(request.clock.now().after(wait));
+    request
+}
+
+pub(crate) async fn ask(lock: &EtcdLock, request: &AcquireRequest) -> Option<Box<dyn Lease>> {
+    match lock.acquire(request).await.unwrap() {
+        Acquisition::Granted(lease) => Some(lease),
+        Acquisition::Busy(_) => None,
+    }
+}
+
+/// Takes a name that must be free, for 20 s.
+pub(crate) async fn take(lock: &EtcdLock, name: &str) -> Box<dyn Lease> {
+    ask(lock, &request(name, Duration::from_secs(20))).await.unwrap_or_else(|| panic!("'{name}' is busy"))
+}
+
+pub(crate) async fn give_back(mut lease: Box<dyn Lease>) {
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+}
+
+/// All keys with a prefix, as text.
+pub(crate) async fn keys(client: &mut Client, prefix: &str) -> Vec<String> {
+    let found = client.get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
+    found.kvs().iter().map(|kv| String::from_utf8_lossy(kv.key()).into_owned()).collect()
+}
