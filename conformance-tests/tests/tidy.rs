@@ -32,7 +32,9 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
 
 fn shipping() -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
-    for folder in ["lock-core/src", "lock-sqlite/src", "lock-redis/src", "distlock/src", "conformance-tests/src"] {
+    for folder in
+        ["lock-core/src", "lock-sqlite/src", "lock-redis/src", "lock-zk/src", "distlock/src", "conformance-tests/src"]
+    {
         all.extend(sources(folder));
     }
     all
