@@ -23,7 +23,6 @@ pub(crate) struct Attempt<'a> {
     inner: &'a Arc<Inner>,
     request: &'a AcquireRequest,
     place: Arc<Place>,
-    client: Client,
     folder: String,
     prefix: String,
     data: Data,
@@ -43,14 +42,16 @@ impl<'a> Attempt<'a> {
         let folder = path::folder(inner.pool.config().root(), &request.name);
         let place = inner.pool.place(&request.owner, request.ttl, &folder);
         let place = bounded(request.operation_timeout, place).await.map_err(|e| e.with_effect(Effect::NotApplied))?;
-        let (client, data) = (place.session.client()?, Data::new(request, place.session.timeout()));
+        let data = Data::new(request, place.session.timeout());
         let prefix = path::prefix(&request.owner);
-        let attempt = Self { inner, request, place, client, folder, prefix, data };
+        let attempt = Self { inner, request, place, folder, prefix, data };
         // An older doubt about this owner is this request's now.
-        attempt.place.session.settle(&request.owner);
-        let doubt = Doubt::new(&attempt.place.session, request.owner);
+        let sessions = attempt.place.sessions();
+        sessions.iter().for_each(|session| session.settle(&request.owner));
+        let doubts: Vec<_> = sessions.iter().map(|session| Doubt::new(session, request.owner)).collect();
         let acquired = attempt.stand_in_line().await?;
-        doubt.settle();
+        doubts.into_iter().for_each(Doubt::settle);
+        attempt.place.stop_waiting();
         if matches!(acquired, Acquisition::Busy(_)) {
             inner.pool.leave(&request.owner);
         }
@@ -62,11 +63,11 @@ impl<'a> Attempt<'a> {
         let (mut own, mut children) = bounded(limit, self.enter()).await?;
         while let Some(older) = bounded(limit, self.forerunner(&own, &children)).await? {
             own = older;
-            children = self.list(&self.client).await?;
+            children = self.list(&self.client()?).await?;
         }
         let Some((rank, first)) = self.rank(&own, &children)? else { return bounded(limit, self.grant(own)).await };
         if self.request.wait == Wait::Never {
-            return bounded(limit, self.leave(&self.client, &own.node, first)).await;
+            return bounded(limit, self.leave(&self.client()?, &own.node, first)).await;
         }
         self.wait(own, rank, &children).await
     }
@@ -85,7 +86,7 @@ impl<'a> Attempt<'a> {
         let acquired = loop {
             let queue = queue(&children);
             let (before, first) = (self.path(queue[rank - 1].0), queue[0].0);
-            match turn(&client, &before, rank, self.request).await.map_err(failed)? {
+            match turn(&session, &client, &before, rank, self.request).await.map_err(failed)? {
                 Turn::Over => break bounded(limit, self.leave(&client, &own.node, first)).await?,
                 Turn::Moved => {}
             }
@@ -96,7 +97,6 @@ impl<'a> Attempt<'a> {
             }
         };
         doubt.settle();
-        self.place.stop_waiting();
         Ok(acquired)
     }
 
@@ -112,13 +112,13 @@ impl<'a> Attempt<'a> {
 
     /// Makes the node and lists the queue, in one round trip; makes the folder where there is none.
     async fn enter(&self) -> Result<(Own, Vec<String>), LockError> {
-        let (data, path) = (self.data.encode(), self.path(&self.prefix));
+        let (client, data, path) = (self.client()?, self.data.encode(), self.path(&self.prefix));
         let options = CreateMode::EphemeralSequential.with_acls(self.inner.pool.config().acls());
         for _ in 0..FOLDER_TRIES {
             let sent = self.place.session.now();
             // Both are on their way before the first answer, in this order.
-            let create = self.client.create(&path, &data, &options);
-            let list = self.client.get_children(&self.folder);
+            let create = client.create(&path, &data, &options);
+            let list = client.get_children(&self.folder);
             let (created, listed) = tokio::join!(create, list);
             match (created, listed) {
                 (Ok((node, number)), Ok((children, folder))) => {
@@ -129,7 +129,7 @@ impl<'a> Attempt<'a> {
                     return Ok((Own { node: format!("{}{number}", self.prefix), token }, children));
                 }
                 (Err(Error::NoNode), _) => {
-                    if let Some(entered) = self.enter_new(&path, &data).await? {
+                    if let Some(entered) = self.enter_new(&client, &path, &data).await? {
                         return Ok(entered);
                     }
                 }
@@ -142,16 +142,21 @@ impl<'a> Attempt<'a> {
     }
 
     /// Makes folder and node in one transaction: a container that never had a node would stay for ever. `None` when the folder is there by now.
-    async fn enter_new(&self, path: &str, data: &[u8]) -> Result<Option<(Own, Vec<String>)>, LockError> {
+    async fn enter_new(
+        &self,
+        client: &Client,
+        path: &str,
+        data: &[u8],
+    ) -> Result<Option<(Own, Vec<String>)>, LockError> {
         let config = self.inner.pool.config();
         let mut mode = CreateMode::Container;
         loop {
             let sent = self.place.session.now();
-            let mut writer = self.client.new_multi_writer();
+            let mut writer = client.new_multi_writer();
             let node = CreateMode::EphemeralSequential.with_acls(config.acls());
             writer.add_create(&self.folder, &[], &mode.with_acls(config.acls())).map_err(failed)?;
             writer.add_create(path, data, &node).map_err(failed)?;
-            let (made, listed) = tokio::join!(writer.commit(), self.client.get_children(&self.folder));
+            let (made, listed) = tokio::join!(writer.commit(), client.get_children(&self.folder));
             match (made.map_err(Error::from), listed) {
                 (Ok(made), Ok((children, folder))) => {
                     self.place.session.answered(sent);
@@ -166,7 +171,7 @@ impl<'a> Attempt<'a> {
                 (Err(Error::NodeExists), _) | (Ok(_), Err(Error::NoNode)) => return Ok(None),
                 (Err(Error::NoNode), _) if !config.root().is_empty() => {
                     let options = CreateMode::Persistent.with_acls(config.acls());
-                    self.client.mkdir(config.root(), &options).await.map_err(failed)?;
+                    client.mkdir(config.root(), &options).await.map_err(failed)?;
                 }
                 // It knows no containers.
                 (Err(Error::Unimplemented), _) if mode == CreateMode::Container => mode = CreateMode::Persistent,
@@ -181,11 +186,12 @@ impl<'a> Attempt<'a> {
         let is_other = |node: &&String| node.starts_with(&self.prefix) && **node != own.node;
         let Some(other) = children.iter().find(is_other) else { return Ok(None) };
         let path = self.path(other);
-        let stat = self.client.check_stat(&path).await.map_err(failed)?;
+        let client = self.client()?;
+        let stat = client.check_stat(&path).await.map_err(failed)?;
         let is_ours = |id| self.place.sessions().iter().any(|session| session.id() == id && !session.is_over());
         let keep = stat.is_some_and(|stat| is_ours(stat.ephemeral_owner) && !is_marked(&stat));
         let superfluous = if keep { self.path(&own.node) } else { path };
-        delete(&self.client, &superfluous).await.map_err(failed)?;
+        delete(&client, &superfluous).await.map_err(failed)?;
         let (node, token) = if keep { (other.clone(), None) } else { (own.node.clone(), own.token) };
         Ok(Some(Own { node, token }))
     }
@@ -221,7 +227,7 @@ impl<'a> Attempt<'a> {
             Some(token) => token,
             None => {
                 let sent = session.now();
-                let token = make_anew(&self.client, &path, &self.data, self).await?;
+                let token = make_anew(&self.client()?, &path, &self.data, self).await?;
                 session.answered(sent);
                 token
             }
@@ -248,6 +254,11 @@ impl<'a> Attempt<'a> {
             limit: request.operation_timeout,
         };
         Ok(Acquisition::Granted(Box::new(lease) as Box<dyn Lease>))
+    }
+
+    /// The session's client, never kept while waiting: a session that is closed ends with its last client.
+    fn client(&self) -> Result<Client, LockError> {
+        self.place.session.client()
     }
 
     fn path(&self, node: &str) -> String {

@@ -17,7 +17,7 @@ use crate::backend::{Inner, context, delete};
 use crate::errors::{failed, is_over};
 use crate::pool::Place;
 use crate::session::Doubt;
-use crate::wait::{end_of, ripen};
+use crate::wait::ripen;
 
 pub(crate) struct ZkLease {
     pub(crate) inner: Arc<Inner>,
@@ -51,10 +51,9 @@ impl Lease for ZkLease {
         let (place, path) = (self.place.clone(), self.path.clone());
         async move {
             let Ok(client) = place.session.client() else { return LostReason::SessionLost };
-            let states = client.state_watcher();
             tokio::select! {
                 reason = watched(&client, &path) => reason,
-                () = end_of(states) => LostReason::SessionLost,
+                () = place.session.end() => LostReason::SessionLost,
             }
         }
         .boxed()

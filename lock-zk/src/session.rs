@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, Shared};
 use lock_core::{Clock, Deadline, ErrorKind, LockError, Owner};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Client, Error};
 
 use crate::BACKEND;
@@ -43,6 +44,8 @@ pub(crate) struct Session {
     debts: Mutex<Debts>,
     /// Rung when there is a new debt, and when the session is closed.
     pub(crate) alarm: Arc<Notify>,
+    /// Set when it is closed by us: the driver closes it when the last client is dropped, so nobody may wait with one.
+    closed: CancellationToken,
 }
 
 /// What must be gone from the session by a certain moment.
@@ -88,6 +91,7 @@ impl Session {
             path_bytes: AtomicUsize::new(0),
             debts: Mutex::default(),
             alarm: Arc::default(),
+            closed: CancellationToken::new(),
         });
         tokio::spawn(mind(Arc::downgrade(&session), session.alarm.clone(), states));
         Ok(session)
@@ -118,7 +122,23 @@ impl Session {
     /// Ends it, and with it all its nodes, once the requests in flight are done.
     pub(crate) fn close(&self) {
         locked(&self.client).take();
+        self.closed.cancel();
         self.alarm.notify_one();
+    }
+
+    /// Ready when it has ended, by the driver's word or ours.
+    pub(crate) async fn end(&self) {
+        let Some(mut states) = locked(&self.client).as_ref().map(Client::state_watcher) else { return };
+        let expired = async {
+            let mut state = states.peek_state();
+            while !state.is_terminated() {
+                state = states.changed().await;
+            }
+        };
+        tokio::select! {
+            () = expired => {}
+            () = self.closed.cancelled() => {}
+        }
     }
 
     /// Puts a path's bytes on the session's account; `false` when it is full.

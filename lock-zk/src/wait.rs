@@ -28,7 +28,13 @@ pub(crate) enum Turn {
 }
 
 /// Waits until the node before this request's own is gone. `rank` counts the nodes before it.
-pub(crate) async fn turn(client: &Client, before: &str, rank: usize, request: &AcquireRequest) -> Result<Turn, Error> {
+pub(crate) async fn turn(
+    session: &Session,
+    client: &Client,
+    before: &str,
+    rank: usize,
+    request: &AcquireRequest,
+) -> Result<Turn, Error> {
     // Not `exists`: that would leave a watch behind on a node that is gone already.
     let watcher = tokio::select! {
         biased;
@@ -41,20 +47,10 @@ pub(crate) async fn turn(client: &Client, before: &str, rank: usize, request: &A
     };
     tokio::select! {
         biased;
-        event = watcher.changed() => match event.session_state {
-            state if state.is_terminated() => Err(error_of(state)),
-            _ => Ok(Turn::Moved),
-        },
+        () = session.end() => Err(Error::SessionExpired),
+        _ = watcher.changed() => Ok(Turn::Moved),
         () = request.over() => Ok(Turn::Over),
         () = sleep(LOOK_EVERY * u32::try_from(rank).unwrap_or(u32::MAX).min(64)) => Ok(Turn::Moved),
-    }
-}
-
-fn error_of(state: SessionState) -> Error {
-    match state {
-        SessionState::AuthFailed => Error::AuthFailed,
-        SessionState::Expired => Error::SessionExpired,
-        _ => Error::ClientClosed,
     }
 }
 
@@ -63,14 +59,6 @@ pub(crate) async fn ripen(session: &Session) {
     let wait = session.unripe_for();
     if !wait.is_zero() {
         sleep(wait).await;
-    }
-}
-
-/// Ready when the session has ended.
-pub(crate) async fn end_of(mut states: StateWatcher) {
-    let mut state = states.peek_state();
-    while !state.is_terminated() {
-        state = states.changed().await;
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use lock_core::{Capabilities, Clock, DistributedLock, Durability, ErrorKind, LostReason, Released, Renewal, Verdict};
 use lock_zk::{ZkConfig, ZkLock};
-use support::{Server, ask, eventually, request, take};
+use support::{Server, ask, eventually, put, request, take};
 use tokio::time::{sleep, timeout};
+use zookeeper_client::CreateMode;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -93,6 +94,39 @@ async fn a_server_that_lost_all_data_ends_the_leases_and_gives_new_ones() {
     .await;
     assert_eq!(timeout(SECOND * 8, loss).await.unwrap().unwrap(), LostReason::SessionLost);
     drop(long);
+}
+
+/// Rule R4: the session must not keep alive for ever what nobody minds.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_never_cleared_ends_with_its_session() {
+    let server = Server::start().await;
+    let (lock, raw) = (server.lock().await, server.raw().await);
+    let mut lease = take(&lock, "a", 3_000, 0).await;
+    let loss = tokio::spawn(lease.loss());
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { ask(&lock, &request("a", 3_000, 30_000)).await.map(|lease| lease.is_some()) }
+    });
+    sleep(Duration::from_millis(300)).await;
+    put(&raw, "b", "README", CreateMode::Persistent).await;
+    // Sent, and given up before the answer; and nobody abandons it, as a keeper would.
+    let forgotten = request("b", 3_000, 0);
+    let _ = timeout(Duration::from_micros(1), lock.acquire(&forgotten)).await;
+    let stands = async || raw.list_children("/locks/b").await.unwrap().len() == 2;
+    eventually(SECOND, stands).await;
+
+    // A lock of another keeper in the same session is renewed all the time, and goes with it.
+    let start = Instant::now();
+    while !loss.is_finished() {
+        assert!(start.elapsed() < SECOND * 6, "the session is kept alive");
+        let _ = lease.renew().await;
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(start.elapsed() > SECOND * 2, "the session was closed too soon");
+    assert_eq!(loss.await.unwrap(), LostReason::SessionLost);
+    eventually(SECOND * 2, async || !stands().await).await;
+    let answer = timeout(SECOND * 5, waiting).await.unwrap().unwrap();
+    assert!(answer.is_err_and(|e| e.is_retryable()), "a place of a closed session was granted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
