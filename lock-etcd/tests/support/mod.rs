@@ -12,6 +12,7 @@ use lock_core::{AcquireRequest, Acquisition, Lease, LockName, Owner, Ttl, Wait};
 use lock_core::{DistributedLock, Released};
 use lock_etcd::{EtcdConfig, EtcdLock};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What makes elections quick, and leases of 1 s possible.
 pub(crate) const QUICK: [&str; 4] = ["--heartbeat-interval", "50", "--election-timeout", "250"];
@@ -162,4 +163,74 @@ pub(crate) async fn give_back(mut lease: Box<dyn Lease>) {
 pub(crate) async fn keys(client: &mut Client, prefix: &str) -> Vec<String> {
     let found = client.get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
     found.kvs().iter().map(|kv| String::from_utf8_lossy(kv.key()).into_owned()).collect()
+}
+
+/// A line to a member, on which what the client sends can be held back for a while.
+pub(crate) struct Line {
+    pub(crate) port: u16,
+    /// Connections with a lower number are held back.
+    held_below: tokio::sync::watch::Sender<usize>,
+    opened: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Line {
+    pub(crate) async fn to(server: u16) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (held_below, rules) = tokio::sync::watch::channel(0);
+        let opened = std::sync::Arc::<std::sync::atomic::AtomicUsize>::default();
+        let count = opened.clone();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let number = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let mut rules = rules.clone();
+                tokio::spawn(async move {
+                    let mut server = tokio::net::TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                        (client.split(), server.split());
+                    let requests = async {
+                        let mut piece = [0; 4096];
+                        loop {
+                            let length = from_client.read(&mut piece).await.unwrap_or(0);
+                            if number >= *rules.borrow() {
+                                if length == 0 || to_server.write_all(&piece[..length]).await.is_err() {
+                                    return;
+                                }
+                                continue;
+                            }
+                            // What the client says in a moment goes through in the end, its second thoughts do not.
+                            let mut held = piece[..length].to_vec();
+                            let rest = from_client.read_buf(&mut held);
+                            let _ = tokio::time::timeout(Duration::from_millis(150), rest).await;
+                            rules.wait_for(|below| number >= *below).await.unwrap();
+                            let _ = to_server.write_all(&held).await;
+                            tokio::time::sleep(Duration::from_millis(300)).await;
+                            return;
+                        }
+                    };
+                    let replies = tokio::io::copy(&mut from_server, &mut to_client);
+                    // The server hears what was held back, though the client has gone.
+                    let _ = tokio::join!(requests, async {
+                        let _ = replies.await;
+                    });
+                });
+            }
+        });
+        Self { port, held_below, opened }
+    }
+
+    /// Holds back what is sent on the connections that are open now.
+    pub(crate) fn hold_open(&self) {
+        self.held_below.send_replace(self.opened.load(std::sync::atomic::Ordering::SeqCst));
+    }
+
+    /// Delivers what was held back.
+    pub(crate) fn deliver(&self) {
+        self.held_below.send_replace(0);
+    }
+
+    pub(crate) async fn lock(&self) -> EtcdLock {
+        let url = format!("etcd://127.0.0.1:{}", self.port);
+        EtcdLock::connect(EtcdConfig::from_url(&url).unwrap()).await.unwrap()
+    }
 }
