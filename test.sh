@@ -65,7 +65,7 @@ tests() {
   # Each suite adds its column to the table of rules and backends.
   export CONFORMANCE_REPORT="$PWD/conformance-report.md"
   rm -f "$CONFORMANCE_REPORT"
-  cargo test --workspace --all-features
+  cargo test --workspace --all-features --no-fail-fast
   say "rules and backends (conformance-report.md)"
   cat "$CONFORMANCE_REPORT"
 }
