@@ -51,7 +51,7 @@ fn scheme(url: &str) -> Option<&str> {
 }
 
 /// Parses a URL with one host, for the backends that have one.
-#[cfg(any(feature = "sqlite", feature = "redis"))]
+#[cfg(any(feature = "sqlite", feature = "redis", feature = "mysql"))]
 pub(crate) fn parse(url: &str) -> Result<url::Url, LockError> {
     // The error of the `url` crate says what is wrong without quoting the text.
     url::Url::parse(url).map_err(|e| {
