@@ -183,6 +183,12 @@ async fn u3_a_grant_after_its_ttl_is_no_grant() {
     puppet.world().acquires = [Act::Well(800)].into();
     let guard = locks.lock("x").ttl(ms(1000)).auto_renew(false).acquire().await.unwrap();
     assert!(guard.remaining() <= ms(200), "validity counted from the answer: {:?}", guard.remaining());
+    guard.release().await.unwrap();
+
+    // One that would be lost in the same breath is asked for again.
+    puppet.world().acquires = [Act::Well(987)].into();
+    let guard = locks.lock("x").ttl(ms(1000)).auto_renew(false).acquire().await.unwrap();
+    assert!(guard.remaining() > ms(900), "handed out with {:?} left", guard.remaining());
 }
 
 #[tokio::test(start_paused = true)]

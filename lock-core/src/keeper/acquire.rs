@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::keep::WAKE;
 use super::{Keeper, Reply, abandon};
 use crate::retry::Backoff;
 use crate::{Acquisition, Deadline, Effect, ErrorKind, Holder, Lease, LockError, Wait};
@@ -45,7 +46,7 @@ impl Keeper {
         let mut late = 0;
         loop {
             let error = match self.attempt(reply, limit, doubt).await {
-                Ok(Acquisition::Granted(lease)) if !request.clock.has_passed(lease.valid_until()) => {
+                Ok(Acquisition::Granted(lease)) if !request.clock.has_passed(lease.valid_until().before(WAKE)) => {
                     return Outcome::Granted(lease);
                 }
                 Ok(Acquisition::Granted(_)) => {

@@ -16,7 +16,7 @@ use crate::{Clock, Deadline, ErrorKind, Lease, LockError, LostReason, Released, 
 
 /// How long before the end of validity the loss is raised, so that whoever waits for it is awake in time (rule L2).
 /// Timers tick in milliseconds.
-const WAKE: Duration = Duration::from_millis(2);
+pub(super) const WAKE: Duration = Duration::from_millis(2);
 
 /// No renewal is cut shorter than this, however short the TTL.
 const LEAST_LIMIT: Duration = Duration::from_millis(5);
