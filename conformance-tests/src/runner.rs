@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Trial};
@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::case::{self, Case};
 use crate::report::{Report, Verdict};
 use crate::{Bench, Harness, Instance, Need, Outcome, Stop, child};
-use lock_core::Reach;
+use lock_core::{Capabilities, Reach};
 
 /// How many cases run at once, unless `--test-threads` says otherwise.
 const THREADS: usize = 4;
@@ -33,7 +33,8 @@ pub fn run_with(harness: impl Harness, mut arguments: Vec<String>) -> ExitCode {
         return child::serve(harness);
     }
     let report = report_path(&mut arguments);
-    let suite = Arc::new(Suite { harness, shared: OnceCell::new(), verdicts: Mutex::default() });
+    let suite =
+        Arc::new(Suite { harness, shared: OnceCell::new(), verdicts: Mutex::default(), declared: OnceLock::new() });
     let mut trials = vec![Trial::test("harness::offers_what_its_reach_allows", {
         let suite = Arc::clone(&suite);
         move || block_on(suite.offers_enough())?.map_err(to_failed)
@@ -59,7 +60,7 @@ pub fn run_with(harness: impl Harness, mut arguments: Vec<String>) -> ExitCode {
         for (reason, cases) in &absent {
             println!("{} cases do not apply: {reason}", cases.len());
         }
-        let table = Report::new(suite.harness.name(), &verdicts, &absent);
+        let table = Report::new(suite.harness.name(), &verdicts, &absent, suite.declared.get());
         println!("\n{}", table.to_markdown());
         if let Some(path) = report
             && let Err(e) = table.merge_into(&path)
@@ -87,6 +88,8 @@ struct Suite {
     /// The instance that all cases share that do no harm to it.
     shared: OnceCell<Arc<dyn Instance>>,
     verdicts: Mutex<Vec<(&'static Case, Verdict)>>,
+    /// What the backend says of itself.
+    declared: OnceLock<Capabilities>,
 }
 
 impl Suite {
@@ -103,12 +106,12 @@ impl Suite {
 
     /// A harness must not lack what its backend's reach makes possible: no mandatory group is skipped by leaving something out.
     async fn offers_enough(&self) -> Outcome {
-        if self.harness.is_partial() {
-            return Ok(());
-        }
         let instance = self.shared.get_or_try_init(|| self.harness.start()).await?;
         let client = self.harness.connect(&instance.url()).await?;
-        let demanded: &[Need] = match client.capabilities().reach {
+        client.close().await?;
+        let declared = self.declared.get_or_init(|| client.capabilities().clone());
+        let demanded: &[Need] = match declared.reach {
+            _ if self.harness.is_partial() => &[],
             Reach::Process => &[],
             Reach::Machine => &[Need::Processes],
             // What else a store can do differs from one to the other.
@@ -118,10 +121,10 @@ impl Suite {
             crate::ensure!(
                 self.harness.lacks(need).is_none(),
                 "a backend with the reach {:?} must offer {need:?}",
-                client.capabilities().reach
+                declared.reach
             );
         }
-        Ok(client.close().await?)
+        Ok(())
     }
 }
 

@@ -36,13 +36,8 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
 }
 
 fn shipping() -> Vec<(PathBuf, String)> {
-    let mut all = Vec::new();
-    for folder in
-        ["lock-core/src", "lock-sqlite/src", "lock-redis/src", "lock-etcd/src", "distlock/src", "conformance-tests/src"]
-    {
-        all.extend(sources(folder));
-    }
-    all
+    let ours = ["lock-core", "distlock", "conformance-tests"].map(str::to_owned);
+    ours.into_iter().chain(backends()).flat_map(|folder| sources(&format!("{folder}/src"))).collect()
 }
 
 /// The text from the first brace after `at` to the one that closes it.
@@ -211,4 +206,19 @@ fn every_decision_is_a_record() {
             assert!(text.contains(part), "{}: no {part}", path.display());
         }
     }
+}
+
+/// Lines that are neither empty nor comments.
+fn lines_of_code(file: &str) -> usize {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+#[test]
+fn the_guide_for_new_backends_counts_right() {
+    let example = |file: &str| lines_of_code(&format!("examples/folder-lock/{file}"));
+    let (backend, harness) = (example("src/lib.rs") + example("src/table.rs"), example("tests/conformance.rs"));
+    let said = format!("{backend} lines of code for the backend and {harness} for its harness");
+    let guide = fs::read_to_string(root().join("docs/new-backend.md")).unwrap();
+    assert!(guide.contains(&said), "docs/new-backend.md should say: {said}");
 }
