@@ -11,7 +11,7 @@ pub struct Ours(LockManager);
 
 impl Ours {
     pub async fn connect(url: &str, runtime: Option<tokio::runtime::Handle>) -> Result<Self, Failure> {
-        let config = RedisConfig::from_url(&url.parse()?)?;
+        let config = RedisConfig::from_url(url)?;
         let mut builder = LockManager::builder();
         if let Some(handle) = runtime {
             builder = builder.runtime(handle);

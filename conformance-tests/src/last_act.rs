@@ -44,7 +44,7 @@ pub async fn count(rounds: usize, close: bool) -> Result<usize, Stop> {
 /// What the library answers.
 pub fn act(arguments: &[String]) -> Result<ExitCode, Stop> {
     let [url, name, end] = arguments else { return Err("needs URL, NAME and drop or close".into()) };
-    let config = RedisConfig::from_url(&url.parse().map_err(|_| "URL is none")?)?;
+    let config = RedisConfig::from_url(url)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let connection = async { Ok(Arc::new(RedisLock::connect(config).await?) as Arc<dyn DistributedLock>) };

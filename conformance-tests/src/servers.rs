@@ -16,12 +16,12 @@ use tokio::net::TcpStream;
 use crate::{Stop, eventually};
 
 /// How long a server may take until it answers.
-const START_LIMIT: Duration = Duration::from_secs(15);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until something accepts connections on a port of the loopback interface.
 ///
 /// # Errors
-/// When nothing does within 15 s.
+/// When nothing does within a minute.
 ///
 /// # Cancel safety
 /// Dropping it loses nothing.

@@ -131,7 +131,7 @@ const SQLITE: Source = Source::Feature("sqlite");
 
 #[cfg(feature = "redis")]
 const REDIS: Source = Source::Built(|url| {
-    let config = crate::url::parse(url).and_then(|url| lock_redis::RedisConfig::from_url(&url));
+    let config = lock_redis::RedisConfig::from_url(url);
     Box::pin(async move { Ok(Arc::new(lock_redis::RedisLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
 });
 #[cfg(not(feature = "redis"))]
@@ -139,7 +139,7 @@ const REDIS: Source = Source::Feature("redis");
 
 #[cfg(feature = "mysql")]
 const MYSQL: Source = Source::Built(|url| {
-    let config = crate::url::parse(url).and_then(|url| lock_mysql::MysqlConfig::from_url(&url));
+    let config = lock_mysql::MysqlConfig::from_url(url);
     Box::pin(async move { Ok(Arc::new(lock_mysql::MysqlLock::connect(config?).await?) as Arc<dyn DistributedLock>) })
 });
 #[cfg(not(feature = "mysql"))]

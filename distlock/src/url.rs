@@ -50,8 +50,8 @@ fn scheme(url: &str) -> Option<&str> {
     (starts && bytes.all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))).then_some(scheme)
 }
 
-/// Parses a URL with one host, for the backends that have one.
-#[cfg(any(feature = "sqlite", feature = "redis", feature = "mysql"))]
+/// Parses the URL of a file.
+#[cfg(feature = "sqlite")]
 pub(crate) fn parse(url: &str) -> Result<url::Url, LockError> {
     // The error of the `url` crate says what is wrong without quoting the text.
     url::Url::parse(url).map_err(|e| {

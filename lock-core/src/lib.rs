@@ -25,6 +25,7 @@ mod request;
 mod retry;
 mod run;
 mod runtime;
+mod server_url;
 mod shared;
 pub mod telemetry;
 #[cfg(feature = "test-util")]
@@ -47,5 +48,6 @@ pub use name::{LockName, Namespace, escaped};
 pub use owner::Owner;
 pub use request::{AcquireRequest, Cancellation, Wait};
 pub use run::{Ran, RunError};
+pub use server_url::{Login, ServerUrl, UrlForm};
 pub use ttl::Ttl;
 pub use waiting::{Attempt, Contender, Pace, WaitingRoom};

@@ -18,7 +18,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let server = std::env::args().nth(1).ok_or("give host:port of an etcd server")?;
-    let lock = EtcdLock::connect(EtcdConfig::from_url(&format!("etcd://{server}"))?).await?;
+    let lock = EtcdLock::connect(EtcdConfig::from_url(format!("etcd://{server}"))?).await?;
     let client = Client::connect([server], None).await?;
     let lease = client.lease_client().grant(600, None).await?.id();
     for names in [1, 16, 128] {

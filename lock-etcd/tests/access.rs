@@ -36,7 +36,7 @@ async fn guarded() -> Cluster {
 }
 
 fn at(cluster: &Cluster, login: &str) -> EtcdConfig {
-    EtcdConfig::from_url(&cluster.url().replacen("://", &format!("://{login}@"), 1)).unwrap()
+    EtcdConfig::from_url(cluster.url().replacen("://", &format!("://{login}@"), 1)).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +70,7 @@ async fn what_is_not_allowed_is_denied_at_once() {
     let locks = LockManager::new(std::sync::Arc::new(lock)).unwrap();
     let error = locks.lock("other/a").try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    let anonymous = EtcdLock::connect(EtcdConfig::from_url(&cluster.url()).unwrap()).await;
+    let anonymous = EtcdLock::connect(EtcdConfig::from_url(cluster.url()).unwrap()).await;
     let error = match anonymous {
         Err(error) => error,
         Ok(lock) => {
@@ -92,7 +92,7 @@ async fn a_login_for_a_cluster_without_users_is_a_mistake() {
 async fn a_dead_server_in_the_list_is_passed_over() {
     let cluster = Cluster::start().await;
     let url = cluster.url().replacen("://", "://127.0.0.1:1,", 1);
-    let lock = EtcdLock::connect(EtcdConfig::from_url(&url).unwrap()).await.unwrap();
+    let lock = EtcdLock::connect(EtcdConfig::from_url(url).unwrap()).await.unwrap();
     give_back(take(&lock, "x").await).await;
 }
 
@@ -119,7 +119,7 @@ async fn a_member_that_dies_is_not_noticed_by_who_holds_or_waits() {
     eprintln!("handed over in {:?}", start.elapsed());
     next.release().await.unwrap();
     assert!(
-        ask(&EtcdLock::connect(EtcdConfig::from_url(&cluster.url()).unwrap()).await.unwrap(), &request("x", S(5)))
+        ask(&EtcdLock::connect(EtcdConfig::from_url(cluster.url()).unwrap()).await.unwrap(), &request("x", S(5)))
             .await
             .is_some()
     );

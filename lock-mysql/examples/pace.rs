@@ -11,7 +11,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 #[tokio::main]
 async fn main() -> Outcome {
     let url = std::env::args().nth(1).ok_or("give the URL of a database")?;
-    let config = MysqlConfig::from_url(&url.parse()?)?;
+    let config = MysqlConfig::from_url(url)?;
     let (one, two) = (Arc::new(MysqlLock::connect(config.clone()).await?), Arc::new(MysqlLock::connect(config).await?));
     for tasks in [1, 16, 128] {
         println!("{tasks:>4} at a time: {:.0} acquire and release pairs a second", pairs(&one, tasks).await?);

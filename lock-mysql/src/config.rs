@@ -4,13 +4,21 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LockError};
-use percent_encoding::percent_decode_str;
+use lock_core::{LockError, Login, ServerUrl, UrlForm};
 use sqlx::ConnectOptions;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
-use url::Url;
 
 use crate::BACKEND;
+
+const FORM: UrlForm = UrlForm {
+    backend: BACKEND,
+    schemes: &["mysql"],
+    port: 3306,
+    many_hosts: false,
+    login: Login::UserAlone,
+    parameters: &["table", "ssl-mode", "ssl-ca"],
+    shape: "give mysql://USER:PASSWORD@HOST[:PORT]/DATABASE",
+};
 
 /// How to reach a MySQL or MariaDB server.
 ///
@@ -20,16 +28,14 @@ use crate::BACKEND;
 ///
 /// ```
 /// use lock_mysql::MysqlConfig;
-/// let config = MysqlConfig::from_url(&"mysql://app:p%40ss@[::1]:3307/shop?table=locks".parse()?)?;
+/// let config = MysqlConfig::from_url("mysql://app:p%40ss@[::1]:3307/shop?table=locks")?;
 /// assert_eq!(format!("{config:?}"), "MysqlConfig(mysql://app:***@[::1]:3307/shop?table=locks)");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), lock_core::LockError>(())
 /// ```
 #[derive(Clone)]
 pub struct MysqlConfig {
-    host: String,
-    port: u16,
+    url: ServerUrl,
     user: String,
-    password: Option<String>,
     database: String,
     table: String,
     tls: MySqlSslMode,
@@ -49,55 +55,34 @@ impl MysqlConfig {
     /// Reads a URL. Nothing is sent.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for another scheme, a missing host, user or database, a table's name of other than 1 to 64 letters, digits and
-    /// underscores, and an unknown parameter, which is named.
-    pub fn from_url(url: &Url) -> Result<Self, LockError> {
-        if url.scheme() != "mysql" {
-            return Err(wrong(format!("the scheme '{}' is not MySQL", url.scheme())).advice("give mysql://"));
-        }
-        if url.fragment().is_some() {
-            return Err(wrong("a MySQL URL takes no fragment").advice("a '#' in a password is written %23"));
-        }
-        let host = match url.host() {
-            Some(url::Host::Domain(host)) if !host.is_empty() => decoded(host, "host")?,
-            Some(url::Host::Ipv4(address)) => address.to_string(),
-            Some(url::Host::Ipv6(address)) => address.to_string(),
-            _ => return Err(wrong("the host is missing").advice(FORM)),
-        };
-        let user = decoded(url.username(), "user")?;
-        if user.is_empty() {
-            return Err(wrong("the user is missing").advice(FORM));
-        }
-        let database = decoded(url.path().trim_start_matches('/'), "database")?;
+    /// [`ErrorKind::Config`](lock_core::ErrorKind::Config) for whatever [`UrlForm::read`] refuses, a missing user or database, and a table's name of other
+    /// than 1 to 64 letters, digits and underscores.
+    pub fn from_url(url: impl AsRef<str>) -> Result<Self, LockError> {
+        let url = FORM.read(url.as_ref())?;
+        let database = FORM.decoded(url.path.trim_start_matches('/'), "database")?;
         if database.is_empty() || database.contains('/') {
-            return Err(wrong("the database is missing, or its name has a slash").advice(FORM));
+            return Err(FORM.wrong("the database is missing, or its name has a slash"));
         }
         let mut config = Self {
-            host,
-            port: url.port().unwrap_or(3306),
-            user,
-            password: url.password().map(|text| decoded(text, "password")).transpose()?,
+            user: url.user.clone().ok_or_else(|| FORM.wrong("the user is missing"))?,
             database,
             table: Self::TABLE.into(),
             tls: MySqlSslMode::Preferred,
             authority: None,
             connect_timeout: Self::CONNECT_TIMEOUT,
             operation_timeout: Self::OPERATION_TIMEOUT,
+            url,
         };
-        for (parameter, value) in url.query_pairs() {
-            match &*parameter {
-                "table" => config.table = table(&value)?,
+        for (parameter, value) in &config.url.parameters {
+            match &**parameter {
+                "table" => config.table = table(value)?,
                 "ssl-mode" => {
                     config.tls = value.parse().map_err(|_| {
-                        wrong(format!("the ssl-mode '{value}' is unknown"))
+                        FORM.wrong(format!("the ssl-mode '{value}' is unknown"))
                             .advice("give disabled, preferred, required, verify_ca or verify_identity")
                     })?;
                 }
-                "ssl-ca" => config.authority = Some(value.into_owned().into()),
-                other => {
-                    return Err(wrong(format!("unknown parameter '{other}'"))
-                        .advice("the parameters are table, ssl-mode and ssl-ca"));
-                }
+                _ => config.authority = Some(value.into()),
             }
         }
         Ok(config)
@@ -131,15 +116,15 @@ impl MysqlConfig {
 
     /// Host and port, as a message names the server.
     pub(crate) fn server(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        format!("{host}:{}", self.port)
+        self.url.hosts.concat()
     }
 
     /// What the driver needs. It sets nothing in the session: the link does, all at once.
     pub(crate) fn options(&self) -> MySqlConnectOptions {
+        let (host, port) = self.url.first_host();
         let mut options = MySqlConnectOptions::new()
-            .host(&self.host)
-            .port(self.port)
+            .host(&host)
+            .port(port)
             .username(&self.user)
             .database(&self.database)
             .ssl_mode(self.tls)
@@ -148,7 +133,7 @@ impl MysqlConfig {
             .timezone(None)
             .set_names(false)
             .disable_statement_logging();
-        if let Some(password) = &self.password {
+        if let Some(password) = &self.url.password {
             options = options.password(password);
         }
         if let Some(file) = &self.authority {
@@ -161,51 +146,35 @@ impl MysqlConfig {
 /// The password is not shown.
 impl fmt::Debug for MysqlConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { user, database, table, .. } = self;
-        let secret = if self.password.is_some() { ":***" } else { "" };
-        write!(f, "MysqlConfig(mysql://{user}{secret}@{}/{database}?table={table})", self.server())
+        write!(f, "MysqlConfig({:?})", self.url)
     }
 }
-
-const FORM: &str = "give mysql://USER:PASSWORD@HOST[:PORT]/DATABASE";
 
 fn table(name: &str) -> Result<String, LockError> {
     let fits = (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if fits {
         return Ok(name.into());
     }
-    Err(wrong(format!("'{name}' is no name for the table")).advice("use 1 to 64 letters, digits and underscores"))
-}
-
-fn wrong(detail: impl Into<String>) -> LockError {
-    LockError::new(ErrorKind::Config, detail).backend(BACKEND)
-}
-
-/// The text itself is not shown: it may be the password.
-fn decoded(text: &str, what: &str) -> Result<String, LockError> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| wrong(format!("the {what} is not UTF-8 when it is percent-decoded")))
+    Err(FORM.wrong(format!("'{name}' is no name for the table")).advice("use 1 to 64 letters, digits and underscores"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn config(url: &str) -> Result<MysqlConfig, LockError> {
-        MysqlConfig::from_url(&url.parse().unwrap())
-    }
+    use lock_core::ErrorKind;
 
     #[test]
     fn a_url_is_read_in_all_its_parts() {
-        let full = config("mysql://us%2Fer:p%23a%40s%3As%2Fw%3D%25%2Bd@db.example:7000/my%20db?table=L_1&ssl-mode=verify_ca&ssl-ca=/c.pem")
-            .unwrap();
-        assert_eq!((full.user.as_str(), full.password.as_deref()), ("us/er", Some("p#a@s:s/w=%+d")));
-        assert_eq!((full.host.as_str(), full.port, full.database.as_str()), ("db.example", 7000, "my db"));
+        let url = "mysql://us%2Fer:p%23a%40s@db.example:7000/my%20db?table=L_1&ssl-mode=verify_ca&ssl-ca=/c.pem";
+        let full = MysqlConfig::from_url(url).unwrap();
+        assert_eq!(
+            (full.user.as_str(), full.server().as_str(), full.database.as_str()),
+            ("us/er", "db.example:7000", "my db")
+        );
         assert_eq!((full.table(), full.authority.as_ref().and_then(|path| path.to_str())), ("L_1", Some("/c.pem")));
         assert!(matches!(full.tls, MySqlSslMode::VerifyCa));
-        let short = config("MYSQL://root@[::1]/d").unwrap();
-        assert_eq!((short.host.as_str(), short.port, short.table()), ("::1", 3306, "distributed_lock"));
-        assert_eq!((short.server().as_str(), short.password), ("[::1]:3306", None));
+        let short = MysqlConfig::from_url("MYSQL://root@[::1]/d").unwrap();
+        assert_eq!((short.server().as_str(), short.table()), ("[::1]:3306", "distributed_lock"));
     }
 
     #[test]
@@ -219,22 +188,11 @@ mod tests {
             ("mysql://u@h/", "database"),
             ("mysql://u@h/a/b", "database"),
             ("mysql://h/d", "user"),
-            ("mysql:///d", "host"),
-            ("mysql://u@h/d#x", "%23"),
+            ("mysql://u@h,k/d", "more than one"),
         ] {
-            let err = config(url).unwrap_err();
+            let err = MysqlConfig::from_url(url).unwrap_err();
             assert_eq!(err.kind(), ErrorKind::Config, "{url}");
             assert!(err.to_string().contains(named), "{url}: {err}");
-        }
-    }
-
-    #[test]
-    fn no_text_shows_the_password() {
-        let shown = format!("{:?}", config("mysql://u:hunter2@h/d").unwrap());
-        assert!(!shown.contains("hunter2"), "{shown}");
-        for url in ["mysql://u:hunter2%FF@h/d", "mysql://u:hunter2@h/", "mysql://u:hunter2@h/d?x=1"] {
-            let err = config(url).unwrap_err();
-            assert!(!format!("{err} {err:?}").contains("hunter2"), "{err}");
         }
     }
 }

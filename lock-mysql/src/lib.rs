@@ -8,7 +8,7 @@
 //! use lock_core::{AcquireRequest, Acquisition, DistributedLock, LockName, Owner};
 //! use lock_mysql::{MysqlConfig, MysqlLock};
 //!
-//! let config = MysqlConfig::from_url(&"mysql://app:secret@db.example/app".parse()?)?;
+//! let config = MysqlConfig::from_url("mysql://app:secret@db.example/app")?;
 //! let lock = MysqlLock::connect(config).await?;
 //! let request = AcquireRequest::new(LockName::new("nightly")?, Owner::random()?);
 //! let Acquisition::Granted(mut lease) = lock.acquire(&request).await? else { panic!("held by another") };

@@ -23,7 +23,7 @@ async fn a_crowd_sees_no_error_and_loses_no_turn() {
     let db = Database::shared().await;
     let seconds = std::env::var("DISTLOCK_CROWD_SECONDS").unwrap_or_else(|_| "3".into());
     let folder = tempfile::tempdir().unwrap();
-    let before = db.status("Innodb_deadlocks").await;
+    let before = db.deadlocks().await;
     let children: Vec<_> = (0..PROCESSES)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
@@ -43,7 +43,7 @@ async fn a_crowd_sees_no_error_and_loses_no_turn() {
         turns.push(count.split_whitespace().next().unwrap().parse::<u64>().unwrap());
     }
     let counted: u64 = (0..NAMES).map(|n| count(&counter(folder.path(), n))).sum();
-    let deadlocks = db.status("Innodb_deadlocks").await - before;
+    let deadlocks = db.deadlocks().await - before;
     println!("{counted} turns in {seconds} s, by process {turns:?}, {deadlocks} deadlocks in the server");
     assert_eq!(counted, turns.iter().sum::<u64>(), "the guarded counters are not exact");
     assert!(turns.iter().all(|n| n * PROCESSES as u64 * 4 > counted), "a process starves: {turns:?}");
@@ -55,7 +55,7 @@ async fn one_process_of_the_crowd() {
     let Ok(orders) = std::env::var(CHILD) else { return };
     let orders: Vec<_> = orders.split(' ').collect();
     let [url, seconds, folder] = orders[..] else { panic!("{orders:?}") };
-    let lock = MysqlLock::connect(MysqlConfig::from_url(&url.parse().unwrap()).unwrap()).await.unwrap();
+    let lock = MysqlLock::connect(MysqlConfig::from_url(url).unwrap()).await.unwrap();
     let (lock, until) = (Arc::new(lock), Instant::now() + Duration::from_secs(seconds.parse().unwrap()));
     let tasks = (0..TASKS).map(|task| {
         // Half of all on one name.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lock_core::{DistributedLock, Effect, ErrorKind, Released, Renewal};
-use support::{Database, Server, acquire, request, waiting, with_ttl};
+use support::{Database, acquire, request, waiting, with_ttl};
 
 /// All that a server may have as its defaults, set the wrong way.
 #[tokio::test]
 async fn the_servers_defaults_do_not_matter() {
-    let server = Server::start(&[
+    let db = Database::with_options(&[
         "--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH",
         "--default-time-zone=-07:00",
         "--transaction-isolation=SERIALIZABLE",
@@ -22,7 +22,6 @@ async fn the_servers_defaults_do_not_matter() {
         "--wait-timeout=3600",
     ])
     .await;
-    let db = server.database().await;
     let (one, two) = (db.connect().await, db.connect().await);
     let mut long = request("é ☃");
     long.label = "ü☃".into();
@@ -45,11 +44,11 @@ async fn connections_that_died_while_they_were_idle_are_not_spoken_of() {
     let mut lease = acquire(&lock, &request("a")).await.unwrap();
     lock.inspect(&request("a").name).await.unwrap();
     for _ in 0..3 {
-        db.run(&format!("KILL USER '{}'", db.name)).await;
+        db.end_sessions().await;
         assert_eq!(lease.renew().await.unwrap(), Renewal::Renewed);
-        db.run(&format!("KILL USER '{}'", db.name)).await;
+        db.end_sessions().await;
         assert_eq!(lease.release().await.unwrap(), Released::Released);
-        db.run(&format!("KILL USER '{}'", db.name)).await;
+        db.end_sessions().await;
         lease = acquire(&lock, &request("a")).await.unwrap();
     }
 }
@@ -135,7 +134,7 @@ async fn wrong_logins_have_kinds_of_their_own_and_show_no_password() {
         ),
         ("mysql://u:hunter2@127.0.0.1:1/d".into(), ErrorKind::Unavailable),
     ] {
-        let config = lock_mysql::MysqlConfig::from_url(&url.parse().unwrap()).unwrap();
+        let config = lock_mysql::MysqlConfig::from_url(url).unwrap();
         let error = lock_mysql::MysqlLock::connect(config).await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{error}");
         assert!(!format!("{error:?}").contains("hunter"), "{error:?}");

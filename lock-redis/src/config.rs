@@ -3,12 +3,20 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LockError};
-use percent_encoding::percent_decode_str;
+use lock_core::{LockError, Login, ServerUrl, UrlForm};
 use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
-use url::Url;
 
 use crate::BACKEND;
+
+const FORM: UrlForm = UrlForm {
+    backend: BACKEND,
+    schemes: &["redis", "rediss"],
+    port: 6379,
+    many_hosts: false,
+    login: Login::PasswordAlone,
+    parameters: &[],
+    shape: "give redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS",
+};
 
 /// How to reach a Redis server.
 ///
@@ -17,17 +25,13 @@ use crate::BACKEND;
 ///
 /// ```
 /// use lock_redis::RedisConfig;
-/// let config = RedisConfig::from_url(&"redis://app:p%40ss@[::1]:6380/2".parse()?)?;
+/// let config = RedisConfig::from_url("redis://app:p%40ss@[::1]:6380/2")?;
 /// assert_eq!(format!("{config:?}"), "RedisConfig(redis://app:***@[::1]:6380/2)");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), lock_core::LockError>(())
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    tls: bool,
-    host: String,
-    port: u16,
-    user: Option<String>,
-    password: Option<String>,
+    url: ServerUrl,
     database: u32,
     connect_timeout: Duration,
     operation_timeout: Duration,
@@ -42,55 +46,23 @@ impl RedisConfig {
     /// Reads a URL. Nothing is sent.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] for another scheme, a missing host, a database that is no number, or a parameter, which is named;
-    /// for `rediss` where the feature `tls` is off.
-    pub fn from_url(url: &Url) -> Result<Self, LockError> {
-        let tls = match url.scheme() {
-            "redis" => false,
-            "rediss" if cfg!(feature = "tls") => true,
-            "rediss" => {
-                return Err(wrong("rediss:// needs TLS, which is not built in").advice("build with the feature `tls`"));
-            }
-            other => {
-                return Err(wrong(format!("the scheme '{other}' is not Redis")).advice("give redis:// or rediss://"));
-            }
-        };
-        if let Some((parameter, _)) = url.query_pairs().next() {
-            return Err(wrong(format!("unknown parameter '{parameter}'")).advice("a Redis URL takes no parameters"));
+    /// [`ErrorKind::Config`](lock_core::ErrorKind::Config) for whatever [`UrlForm::read`] refuses, a database that is no number, and `rediss` where the
+    /// feature `tls` is off.
+    pub fn from_url(url: impl AsRef<str>) -> Result<Self, LockError> {
+        let url = FORM.read(url.as_ref())?;
+        if url.scheme == "rediss" && !cfg!(feature = "tls") {
+            return Err(FORM
+                .wrong("rediss:// needs TLS, which is not built in")
+                .advice("build with the feature `tls`"));
         }
-        if url.fragment().is_some() {
-            return Err(wrong("a Redis URL takes no fragment").advice("a '#' in a password is written %23"));
-        }
-        let host = match url.host() {
-            Some(url::Host::Domain(host)) if !host.is_empty() => decoded(host, "host")?,
-            Some(url::Host::Ipv4(address)) => address.to_string(),
-            Some(url::Host::Ipv6(address)) => address.to_string(),
-            _ => return Err(wrong("the host is missing").advice("give redis://HOST[:PORT][/DATABASE]")),
-        };
-        let database = match url.path().trim_start_matches('/') {
+        let database = match url.path.trim_start_matches('/') {
             "" => 0,
             text => text.parse().map_err(|_| {
-                wrong(format!("the database '{text}' is not a number"))
+                FORM.wrong(format!("the database '{text}' is not a number"))
                     .advice("give redis://HOST/NUMBER, or no path for database 0")
             })?,
         };
-        let user = decoded(url.username(), "user")?;
-        let password = url.password().map(|text| decoded(text, "password")).transpose()?;
-        if password.is_none() && !user.is_empty() {
-            return Err(
-                wrong("there is a user without a password").advice("give redis://USER:PASSWORD@HOST, or neither")
-            );
-        }
-        Ok(Self {
-            tls,
-            host,
-            port: url.port().unwrap_or(6379),
-            user: (!user.is_empty()).then_some(user),
-            password,
-            database,
-            connect_timeout: Self::CONNECT_TIMEOUT,
-            operation_timeout: Self::OPERATION_TIMEOUT,
-        })
+        Ok(Self { url, database, connect_timeout: Self::CONNECT_TIMEOUT, operation_timeout: Self::OPERATION_TIMEOUT })
     }
 
     /// Sets the bound on opening a connection.
@@ -117,81 +89,55 @@ impl RedisConfig {
 
     /// Host and port, as a message names the server.
     pub(crate) fn server(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        format!("{host}:{}", self.port)
+        self.url.hosts.concat()
     }
 
     pub(crate) fn client(&self) -> Result<redis::Client, LockError> {
         let mut login = RedisConnectionInfo::default().set_db(self.database.into());
-        if let Some(user) = &self.user {
+        if let Some(user) = &self.url.user {
             login = login.set_username(user);
         }
-        if let Some(password) = &self.password {
+        if let Some(password) = &self.url.password {
             login = login.set_password(password);
         }
         let info = self.address().into_connection_info().map(|info| info.set_redis_settings(login));
         info.and_then(redis::Client::open)
-            .map_err(|e| wrong("the server's address cannot be used").source(e.to_string()))
+            .map_err(|e| FORM.wrong("the server's address cannot be used").source(e.to_string()))
     }
 
-    #[cfg(feature = "tls")]
     fn address(&self) -> ConnectionAddr {
-        if !self.tls {
-            return ConnectionAddr::Tcp(self.host.clone(), self.port);
+        let (host, port) = self.url.first_host();
+        #[cfg(feature = "tls")]
+        if self.url.scheme == "rediss" {
+            // The process may have chosen another one before; then that one serves.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            return ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
         }
-        // The process may have chosen another one before; then that one serves.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        ConnectionAddr::TcpTls { host: self.host.clone(), port: self.port, insecure: false, tls_params: None }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn address(&self) -> ConnectionAddr {
-        ConnectionAddr::Tcp(self.host.clone(), self.port)
+        ConnectionAddr::Tcp(host, port)
     }
 }
 
 /// The password is not shown.
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "rediss" } else { "redis" };
-        let login = match (&self.user, &self.password) {
-            (Some(user), Some(_)) => format!("{user}:***@"),
-            (None, Some(_)) => ":***@".into(),
-            _ => String::new(),
-        };
-        write!(f, "RedisConfig({scheme}://{login}{}/{})", self.server(), self.database)
+        write!(f, "RedisConfig({:?})", self.url)
     }
-}
-
-fn wrong(detail: impl Into<String>) -> LockError {
-    LockError::new(ErrorKind::Config, detail).backend(BACKEND)
-}
-
-/// The text itself is not shown: it may be the password.
-fn decoded(text: &str, what: &str) -> Result<String, LockError> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| wrong(format!("the {what} is not UTF-8 when it is percent-decoded")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn config(url: &str) -> Result<RedisConfig, LockError> {
-        RedisConfig::from_url(&url.parse().unwrap())
-    }
+    use lock_core::ErrorKind;
 
     #[test]
     fn a_url_is_read_in_all_its_parts() {
-        let full = config("redis://us%2Fer:p%23a%40s%3As%2Fw%3D%25%2Bd@db.example:7000/3").unwrap();
-        assert_eq!(full.user.as_deref(), Some("us/er"));
-        assert_eq!(full.password.as_deref(), Some("p#a@s:s/w=%+d"));
-        assert_eq!((full.host.as_str(), full.port, full.database, full.tls), ("db.example", 7000, 3, false));
-        let short = config("REDIS://[::1]").unwrap();
-        assert_eq!((short.host.as_str(), short.port, short.database), ("::1", 6379, 0));
-        assert_eq!(short.server(), "[::1]:6379");
-        assert!(config("redis://:secret@h").unwrap().user.is_none());
-        assert_eq!(config("rediss://h").is_ok(), cfg!(feature = "tls"));
+        let full = RedisConfig::from_url("redis://us%2Fer:p%23a%40s@db.example:7000/3").unwrap();
+        assert_eq!((full.server().as_str(), full.database), ("db.example:7000", 3));
+        let short = RedisConfig::from_url("REDIS://[::1]").unwrap();
+        assert_eq!((short.server().as_str(), short.database), ("[::1]:6379", 0));
+        assert_eq!(short.url.first_host(), ("::1".into(), 6379));
+        assert!(RedisConfig::from_url("redis://:secret@h").is_ok());
+        assert_eq!(RedisConfig::from_url("rediss://h").is_ok(), cfg!(feature = "tls"));
     }
 
     #[test]
@@ -202,23 +148,12 @@ mod tests {
             ("redis://h/x", "'x'"),
             ("redis://h/-1", "'-1'"),
             ("redis://h/1/2", "'1/2'"),
-            ("redis:///1", "host"),
-            ("redis://h/#insecure", "%23"),
+            ("redis://h,k/", "more than one"),
             ("redis://user@h/", "without a password"),
         ] {
-            let err = config(url).unwrap_err();
+            let err = RedisConfig::from_url(url).unwrap_err();
             assert_eq!(err.kind(), ErrorKind::Config, "{url}");
             assert!(err.to_string().contains(named), "{url}: {err}");
-        }
-    }
-
-    #[test]
-    fn no_text_shows_the_password() {
-        let shown = format!("{:?}", config("redis://u:hunter2@h").unwrap());
-        assert!(!shown.contains("hunter2"), "{shown}");
-        for url in ["redis://u:hunter2%FF@h", "redis://u:hunter2@h/x", "redis://u:hunter2@h?x=1"] {
-            let err = config(url).unwrap_err();
-            assert!(!format!("{err} {err:?}").contains("hunter2"), "{err}");
         }
     }
 }

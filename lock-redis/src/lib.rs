@@ -9,8 +9,7 @@
 //! use lock_core::DistributedLock;
 //! use lock_redis::{RedisConfig, RedisLock};
 //!
-//! let url = "redis://127.0.0.1/".parse().expect("a valid URL");
-//! let backend = RedisLock::connect(RedisConfig::from_url(&url)?).await?;
+//! let backend = RedisLock::connect(RedisConfig::from_url("redis://127.0.0.1/")?).await?;
 //! assert_eq!(backend.capabilities().backend, "redis");
 //! # Ok(())
 //! # }

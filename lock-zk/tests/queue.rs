@@ -125,7 +125,7 @@ async fn a_waiter_that_is_cut_off_blocks_nobody_for_its_whole_ttl() {
     let url = server.url();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.spawn(async move {
-        let lock = lock_zk::ZkLock::connect(lock_zk::ZkConfig::from_url(&url).unwrap()).await.unwrap();
+        let lock = lock_zk::ZkLock::connect(lock_zk::ZkConfig::from_url(url).unwrap()).await.unwrap();
         take(&lock, "a", 30_000, 60_000).await
     });
     let is_waiting = async || {

@@ -133,7 +133,7 @@ async fn what_is_never_cleared_ends_with_its_session() {
 async fn a_login_keeps_strangers_out() {
     let server = Server::start().await;
     let url = |login: &str| server.url().replace("zk://", &format!("zk://{login}@"));
-    let connect = async |login: &str| ZkLock::connect(ZkConfig::from_url(&url(login)).unwrap()).await.unwrap();
+    let connect = async |login: &str| ZkLock::connect(ZkConfig::from_url(url(login)).unwrap()).await.unwrap();
     let (lock, stranger) = (connect("app:s%20cret").await, connect("app:wrong").await);
     let mut lease = take(&lock, "a", 20_000, 0).await;
     let err = ask(&stranger, &request("a", 20_000, 0)).await.unwrap_err();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{DistributedLock, ErrorKind, LockError, LockName, Owner};
+use lock_core::{DistributedLock, LockError, LockName, Owner};
 use lock_mysql::{MysqlConfig, MysqlLock};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{ConnectOptions, MySqlConnection};
@@ -35,8 +35,7 @@ impl Harness for MysqlHarness {
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let url = url.parse().map_err(|e| LockError::new(ErrorKind::Config, "not a URL").source(e))?;
-        Ok(Arc::new(MysqlLock::connect(MysqlConfig::from_url(&url)?).await?))
+        Ok(Arc::new(MysqlLock::connect(MysqlConfig::from_url(url)?).await?))
     }
 }
 

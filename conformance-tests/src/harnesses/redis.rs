@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{DistributedLock, ErrorKind, LockError, LockName, Owner};
+use lock_core::{DistributedLock, LockError, LockName, Owner};
 use lock_redis::{RedisConfig, RedisLock};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
@@ -32,8 +32,7 @@ impl Harness for RedisHarness {
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError> {
-        let url = url.parse().map_err(|e| LockError::new(ErrorKind::Config, "not a URL").source(e))?;
-        Ok(Arc::new(RedisLock::connect(RedisConfig::from_url(&url)?).await?))
+        Ok(Arc::new(RedisLock::connect(RedisConfig::from_url(url)?).await?))
     }
 }
 

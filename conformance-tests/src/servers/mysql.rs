@@ -1,6 +1,6 @@
-//! A MariaDB server of one's own.
+//! A MariaDB server of one's own; or a MySQL server, from a folder that holds one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -19,9 +19,13 @@ CREATE USER IF NOT EXISTS 'admin'@'%' IDENTIFIED BY 'admin';
 GRANT ALL ON *.* TO 'admin'@'%' WITH GRANT OPTION;
 ";
 
-/// A `mariadbd` on a free port, with the server's own defaults: each commit is on the disk.
+/// A server on a free port, with the server's own defaults: each commit is on the disk.
+///
+/// It is the `mariadbd` of this machine; where `CONFORMANCE_MYSQL_ROOT` names a folder with a whole system in it, such as debootstrap makes, it is
+/// the `mysqld` in there, which only root can start.
 #[derive(Debug)]
 pub struct MysqlServer {
+    program: Program,
     port: u16,
     folder: TempDir,
     extra: Vec<String>,
@@ -39,23 +43,24 @@ impl MysqlServer {
     /// # Cancel safety
     /// Dropping it ends the server.
     pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
-        let template = tokio::task::spawn_blocking(template).await??;
+        let program = Program::installed();
+        let template = tokio::task::spawn_blocking(|| template(&Program::installed())).await??;
         let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
         let mut tries = 3;
         loop {
             // The port may be taken between the look and the start.
-            let (port, folder) = (free_port()?, tempfile::tempdir()?);
+            let (port, folder) = (free_port()?, program.folder()?);
             copy(template.path(), folder.path())?;
             std::fs::write(folder.path().join("setup.sql"), SETUP)?;
-            let process = spawn(port, folder.path(), &extra)?;
+            let process = spawn(&program, port, folder.path(), &extra)?;
             let ready = accepts(port).await;
             tries -= 1;
             if ready.is_ok() && process.exit_code().is_none() {
-                return Ok(Self { port, folder, extra, process: Mutex::new(process), _template: template });
+                return Ok(Self { program, port, folder, extra, process: Mutex::new(process), _template: template });
             }
             if tries == 0 {
                 let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-                return Err(format!("mariadbd did not start: {ready:?}\n{log}").into());
+                return Err(format!("the server did not start: {ready:?}\n{log}").into());
             }
         }
     }
@@ -63,6 +68,11 @@ impl MysqlServer {
     /// Its port on the loopback interface.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Whether it is MySQL and not MariaDB.
+    pub fn is_mysql(&self) -> bool {
+        matches!(self.program, Program::Mysql(_))
     }
 
     /// What it has written to its log.
@@ -92,17 +102,78 @@ impl Server for MysqlServer {
     async fn restart(&self) -> Result<(), Stop> {
         // The old server must have left the port before the new one takes it.
         let _ = self.kill();
-        let process = spawn(self.port, self.folder.path(), &self.extra)?;
+        let process = spawn(&self.program, self.port, self.folder.path(), &self.extra)?;
         self.with(|old| *old = process);
         accepts(self.port).await
     }
 }
 
-fn spawn(port: u16, folder: &Path, extra: &[String]) -> Result<Process, Stop> {
-    let path = |name: &str| folder.join(name).display().to_string();
-    let mut command = Command::new("mariadbd");
+#[derive(Clone, Debug)]
+enum Program {
+    MariaDb,
+    Mysql(PathBuf),
+}
+
+impl Program {
+    fn installed() -> Self {
+        std::env::var_os("CONFORMANCE_MYSQL_ROOT").map_or(Self::MariaDb, |root| Self::Mysql(root.into()))
+    }
+
+    /// A new folder that the program can see.
+    fn folder(&self) -> std::io::Result<TempDir> {
+        match self {
+            Self::MariaDb => tempfile::tempdir(),
+            Self::Mysql(root) => tempfile::tempdir_in(root.join("tmp")),
+        }
+    }
+
+    /// A path as the program sees it.
+    fn seen(&self, path: &Path) -> String {
+        match self {
+            Self::MariaDb => path.display().to_string(),
+            Self::Mysql(root) => format!("/{}", path.strip_prefix(root).unwrap_or(path).display()),
+        }
+    }
+
+    fn server(&self) -> Command {
+        let mut command = match self {
+            Self::MariaDb => Command::new("mariadbd"),
+            Self::Mysql(root) => {
+                let mut command = Command::new("chroot");
+                command.arg(root).arg("mysqld");
+                command
+            }
+        };
+        command.arg("--no-defaults").args(as_root());
+        if matches!(self, Self::Mysql(_)) {
+            command.args(["--mysqlx=OFF", "--secure-file-priv="]);
+            command.arg("--innodb-redo-log-capacity=8M");
+        } else {
+            command.arg("--innodb-log-file-size=8M");
+        }
+        command
+    }
+
+    fn make_database(&self, data: &Path) -> Command {
+        if let Self::Mysql(_) = self {
+            let mut command = self.server();
+            command.arg("--initialize-insecure").arg(format!("--datadir={}", self.seen(data)));
+            return command;
+        }
+        let mut command = Command::new("mariadb-install-db");
+        command
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", data.display()))
+            .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"])
+            .args(as_root());
+        command
+    }
+}
+
+fn spawn(program: &Program, port: u16, folder: &Path, extra: &[String]) -> Result<Process, Stop> {
+    let path = |name: &str| program.seen(&folder.join(name));
+    let mut command = program.server();
     command
-        .arg("--no-defaults")
         .arg(format!("--datadir={}", path("data")))
         .arg(format!("--socket={}", path("socket")))
         .arg(format!("--pid-file={}", path("pid")))
@@ -110,13 +181,12 @@ fn spawn(port: u16, folder: &Path, extra: &[String]) -> Result<Process, Stop> {
         .arg(format!("--init-file={}", path("setup.sql")))
         .arg(format!("--port={port}"))
         .args(["--skip-networking=0", "--bind-address=127.0.0.1", "--skip-name-resolve"])
-        .args(["--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M", "--max-connections=500"])
-        .args(as_root())
+        .args(["--innodb-buffer-pool-size=32M", "--max-connections=500"])
         .args(extra)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    Process::spawn(command).map_err(|e| format!("cannot start mariadbd: {e}; {INSTALL}").into())
+    Process::spawn(command).map_err(|e| format!("cannot start the server: {e}; {INSTALL}").into())
 }
 
 const INSTALL: &str = "apt-get install mariadb-server";
@@ -127,21 +197,16 @@ fn as_root() -> Option<&'static str> {
 }
 
 /// A folder with a fresh database, which takes seconds to make: once for all servers that live at a time.
-fn template() -> Result<Arc<TempDir>, Stop> {
+fn template(program: &Program) -> Result<Arc<TempDir>, Stop> {
     static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut kept = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(template) = kept.upgrade() {
         return Ok(template);
     }
-    let folder = tempfile::tempdir()?;
-    let made = Command::new("mariadb-install-db")
-        .arg("--no-defaults")
-        .arg(format!("--datadir={}", folder.path().join("data").display()))
-        .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"])
-        .args(as_root())
-        .output()
-        .map_err(|e| format!("cannot run mariadb-install-db: {e}; {INSTALL}"))?;
-    crate::ensure!(made.status.success(), "mariadb-install-db failed: {}", String::from_utf8_lossy(&made.stderr));
+    let folder = program.folder()?;
+    let mut make = program.make_database(&folder.path().join("data"));
+    let made = make.output().map_err(|e| format!("cannot make a database: {e}; {INSTALL}"))?;
+    crate::ensure!(made.status.success(), "no database can be made: {}", String::from_utf8_lossy(&made.stderr));
     let template = Arc::new(folder);
     *kept = Arc::downgrade(&template);
     Ok(template)

@@ -18,7 +18,7 @@ pub(super) struct StoreWatch {
 
 impl StoreWatch {
     pub(super) async fn begin(url: &str) -> Result<Self, Stop> {
-        let lock = RedisLock::connect(RedisConfig::from_url(&url.parse()?)?).await?;
+        let lock = RedisLock::connect(RedisConfig::from_url(url)?).await?;
         let name = LockName::new(NAME)?;
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {

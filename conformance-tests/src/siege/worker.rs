@@ -32,7 +32,7 @@ pub fn work(arguments: &[String]) -> Result<ExitCode, Stop> {
     let [url, waiters, file] = arguments else { return Err("a worker needs URL, WAITERS and FILE".into()) };
     let waiters: usize = waiters.parse().map_err(|_| "WAITERS is no number")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let config = RedisConfig::from_url(&url.parse().map_err(|_| "URL is none")?)?;
+    let config = RedisConfig::from_url(url)?;
     runtime.block_on(async {
         let connection = async { Ok(Arc::new(RedisLock::connect(config).await?) as Arc<dyn DistributedLock>) };
         let locks = LockManager::builder().connect(connection).await?;

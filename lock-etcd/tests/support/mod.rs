@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     pub(crate) async fn lock(&self) -> EtcdLock {
-        EtcdLock::connect(EtcdConfig::from_url(&self.url()).unwrap()).await.unwrap()
+        EtcdLock::connect(EtcdConfig::from_url(self.url()).unwrap()).await.unwrap()
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -231,6 +231,6 @@ impl Line {
 
     pub(crate) async fn lock(&self) -> EtcdLock {
         let url = format!("etcd://127.0.0.1:{}", self.port);
-        EtcdLock::connect(EtcdConfig::from_url(&url).unwrap()).await.unwrap()
+        EtcdLock::connect(EtcdConfig::from_url(url).unwrap()).await.unwrap()
     }
 }

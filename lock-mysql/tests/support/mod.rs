@@ -2,113 +2,26 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use conformance_tests::servers::mysql::MysqlServer;
 use lock_core::{AcquireRequest, Acquisition, DistributedLock, Lease, LockError, LockName, Owner, Ttl, Wait};
 use lock_mysql::{MysqlConfig, MysqlLock};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, MySqlConnection};
-use tempfile::TempDir;
-use tokio::sync::OnceCell;
-
-const SETUP: &str = "CREATE USER IF NOT EXISTS 'admin'@'%' IDENTIFIED BY 'admin';
-GRANT ALL ON *.* TO 'admin'@'%' WITH GRANT OPTION;
-";
-
-/// A running server, killed when it is dropped.
-pub(crate) struct Server {
-    child: Child,
-    port: u16,
-    folder: TempDir,
-}
+use tokio::sync::Mutex;
 
 /// A database of its own for a test, with a user that has all rights in it and none beyond.
 pub(crate) struct Database {
+    pub(crate) server: Arc<MysqlServer>,
     pub(crate) port: u16,
     pub(crate) name: String,
 }
 
-/// One server serves all tests of a binary: starting one takes seconds. Those that stop or change it start their own.
-static SHARED: OnceCell<(u16, i32)> = OnceCell::const_new();
-
-impl Server {
-    pub(crate) async fn start(options: &[&str]) -> Self {
-        for _ in 0..5 {
-            let folder = TempDir::new().unwrap();
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            install(&folder.path().join("data"));
-            std::fs::write(folder.path().join("setup.sql"), SETUP).unwrap();
-            let mut server = Self { child: spawn(port, folder.path(), options), port, folder };
-            if server.answers().await {
-                return server;
-            }
-        }
-        panic!("mariadbd does not come up with {options:?}");
-    }
-
-    async fn answers(&mut self) -> bool {
-        let until = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < until && self.child.try_wait().unwrap().is_none() {
-            if admin(self.port).await.is_ok() {
-                return true;
-            }
-            tokio::time::sleep(Duration::from_millis(30)).await;
-        }
-        false
-    }
-
-    pub(crate) async fn database(&self) -> Database {
-        Database::new(self.port).await
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn as_root() -> Option<&'static str> {
-    nix::unistd::getuid().is_root().then_some("--user=root")
-}
-
-fn install(data: &Path) {
-    let made = Command::new("mariadb-install-db")
-        .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
-        .arg("--innodb-log-file-size=8M")
-        .arg(format!("--datadir={}", data.display()))
-        .args(as_root())
-        .output()
-        .expect("mariadb-install-db is missing: apt-get install mariadb-server");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-}
-
-fn spawn(port: u16, folder: &Path, options: &[&str]) -> Child {
-    let mut command = Command::new("mariadbd");
-    command.arg("--no-defaults");
-    for (option, file) in [
-        ("datadir", "data"),
-        ("socket", "socket"),
-        ("pid-file", "pid"),
-        ("log-error", "log"),
-        ("init-file", "setup.sql"),
-    ] {
-        command.arg(format!("--{option}={}", folder.join(file).display()));
-    }
-    command
-        .args([format!("--port={port}"), "--bind-address=127.0.0.1".into(), "--skip-name-resolve".into()])
-        .args(["--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M", "--max-connections=500"])
-        .args(as_root())
-        .args(options)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.spawn().expect("mariadbd is missing: apt-get install mariadb-server")
-}
+/// One server serves all tests that run at a time: starting one takes seconds. Those that stop or change it start their own.
+static SHARED: Mutex<Weak<MysqlServer>> = Mutex::const_new(Weak::new());
 
 async fn admin(port: u16) -> sqlx::Result<MySqlConnection> {
     let options = MySqlConnectOptions::new().host("127.0.0.1").port(port).username("admin").password("admin");
@@ -116,24 +29,26 @@ async fn admin(port: u16) -> sqlx::Result<MySqlConnection> {
 }
 
 impl Database {
-    /// In a server that all tests of the binary share, and that ends with it.
+    /// In a server that the tests of the binary share.
     pub(crate) async fn shared() -> Self {
-        let (port, _) = SHARED
-            .get_or_init(|| async {
-                let server = Server::start(&[]).await;
-                let (port, pid) = (server.port, server.child.id() as i32);
-                watch_over(pid, &server);
-                std::mem::forget(server);
-                (port, pid)
-            })
-            .await;
-        Self::new(*port).await
+        let mut shared = SHARED.lock().await;
+        let server = match shared.upgrade() {
+            Some(server) => server,
+            None => Arc::new(MysqlServer::start(&[]).await.unwrap()),
+        };
+        *shared = Arc::downgrade(&server);
+        Self::new(server).await
     }
 
-    async fn new(port: u16) -> Self {
+    /// In a server with these options.
+    pub(crate) async fn with_options(options: &[&str]) -> Self {
+        Self::new(Arc::new(MysqlServer::start(options).await.unwrap())).await
+    }
+
+    async fn new(server: Arc<MysqlServer>) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("db{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let it = Self { port, name };
+        let it = Self { port: server.port(), server, name };
         it.run(&format!("CREATE DATABASE {}", it.name)).await;
         it.run(&format!("CREATE USER {0}@'%' IDENTIFIED BY 'hunter2'", it.name)).await;
         it.run(&format!("GRANT ALL ON {0}.* TO {0}@'%'", it.name)).await;
@@ -149,7 +64,7 @@ impl Database {
     }
 
     pub(crate) async fn try_connect(&self) -> Result<MysqlLock, LockError> {
-        MysqlLock::connect(MysqlConfig::from_url(&self.url().parse().unwrap())?).await
+        MysqlLock::connect(MysqlConfig::from_url(self.url())?).await
     }
 
     pub(crate) async fn run(&self, statement: &str) {
@@ -165,26 +80,38 @@ impl Database {
         sqlx::query_scalar(AssertSqlSafe(statement)).fetch_one(&mut conn).await.unwrap()
     }
 
+    /// Ends all sessions of this database's user.
+    pub(crate) async fn end_sessions(&self) {
+        let sessions =
+            format!("SELECT CAST(id AS SIGNED) FROM information_schema.PROCESSLIST WHERE user = '{}'", self.name);
+        let mut conn = admin(self.port).await.unwrap();
+        let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sessions)).fetch_all(&mut conn).await.unwrap();
+        assert!(!ids.is_empty(), "there are no sessions to end");
+        for id in ids {
+            let ended = sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(&mut conn).await;
+            // One may have ended by itself since.
+            let gone = |e: &sqlx::Error| e.to_string().contains("1094");
+            assert!(ended.as_ref().err().is_none_or(gone), "{ended:?}");
+        }
+    }
+
     /// A counter of the server's.
     pub(crate) async fn status(&self, name: &str) -> i64 {
-        self.number(&format!(
-            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}'"
-        ))
-        .await
+        let table = if self.server.is_mysql() {
+            "performance_schema.global_status"
+        } else {
+            "information_schema.GLOBAL_STATUS"
+        };
+        self.number(&format!("SELECT VARIABLE_VALUE FROM {table} WHERE VARIABLE_NAME = '{name}'")).await
     }
-}
 
-/// Ends the server when this process has ended, however it ends.
-#[allow(clippy::zombie_processes, reason = "it outlives this process")]
-fn watch_over(pid: i32, server: &Server) {
-    let script = format!(
-        "while kill -0 {} 2>/dev/null; do sleep 0.2; done; kill -9 {pid}; rm -rf '{}'",
-        std::process::id(),
-        server.folder.path().display()
-    );
-    let mut command = Command::new("setsid");
-    command.args(["sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().unwrap();
+    /// How many deadlocks the server has ended.
+    pub(crate) async fn deadlocks(&self) -> i64 {
+        if !self.server.is_mysql() {
+            return self.status("Innodb_deadlocks").await;
+        }
+        self.number("SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_deadlocks'").await
+    }
 }
 
 pub(crate) fn request(name: &str) -> AcquireRequest {

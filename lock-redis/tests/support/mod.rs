@@ -134,7 +134,7 @@ impl Raw {
 }
 
 pub(crate) async fn connect(url: &str) -> Result<RedisLock, LockError> {
-    RedisLock::connect(RedisConfig::from_url(&url.parse().unwrap())?).await
+    RedisLock::connect(RedisConfig::from_url(url)?).await
 }
 
 pub(crate) fn name(text: &str) -> LockName {

@@ -117,7 +117,7 @@ impl Server {
     }
 
     pub(crate) async fn lock(&self) -> ZkLock {
-        ZkLock::connect(ZkConfig::from_url(&self.url()).unwrap()).await.unwrap()
+        ZkLock::connect(ZkConfig::from_url(self.url()).unwrap()).await.unwrap()
     }
 
     /// A way past the backend.
