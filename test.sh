@@ -4,6 +4,7 @@
 #
 #   ./test.sh           everything that must pass before a change lands
 #   ./test.sh quick     formatting, lints and the tests that need no server
+#   ./test.sh newer     the suites of Redis and MySQL on Valkey and MySQL, from a folder with Debian unstable in it (as root)
 #   ./test.sh soak      the long runs: 200 rounds of three groups on Redis, two minutes of kills on one name
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -21,6 +22,7 @@ need cc build-essential
 # The driver of etcd is built with protoc and what it includes.
 need protoc protobuf-compiler
 [ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
+[ "$mode" != newer ] || need debootstrap debootstrap
 if [ "$mode" != quick ]; then
   need redis-server redis-server
   need mariadbd mariadb-server
@@ -94,10 +96,25 @@ soak() {
   done
 }
 
+newer() {
+  export CONFORMANCE_ROOT="${CONFORMANCE_ROOT:-$PWD/target/debian}"
+  if [ ! -x "$CONFORMANCE_ROOT/usr/sbin/mysqld" ]; then
+    say "Debian unstable in $CONFORMANCE_ROOT"
+    debootstrap --variant=minbase --include=mysql-server-core,valkey-server sid "$CONFORMANCE_ROOT" >/dev/null
+  fi
+  chroot "$CONFORMANCE_ROOT" mysqld --version
+  chroot "$CONFORMANCE_ROOT" valkey-server --version
+  say "the suites"
+  cargo test --no-fail-fast -p conformance-tests --test mysql --test redis
+  say "many tasks and processes on MySQL, for a minute"
+  DISTLOCK_CROWD_SECONDS=60 cargo test --no-fail-fast -p lock-mysql -- --nocapture
+}
+
 case $mode in
+  newer) newer ;;
   all) lints; features; tests; stranger ;;
   quick) lints; cargo test -p lock-core -p lock-sqlite --all-features ;;
   soak) soak ;;
-  *) echo "test.sh: unknown mode '$mode'; one of: all, quick, soak" >&2; exit 64 ;;
+  *) echo "test.sh: unknown mode '$mode'; one of: all, quick, newer, soak" >&2; exit 64 ;;
 esac
 say "passed"

@@ -6,6 +6,8 @@ pub mod etcd;
 pub mod mysql;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "mysql", feature = "redis"))]
+pub(crate) mod system;
 #[cfg(feature = "zk")]
 pub mod zk;
 

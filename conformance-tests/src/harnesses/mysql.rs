@@ -97,7 +97,7 @@ impl MysqlInstance {
 }
 
 fn at(port: u16) -> String {
-    format!("mysql://app:se%3Acret%2F1@127.0.0.1:{port}/locks")
+    format!("mysql://app:se%3Acret%2F1@127.0.0.1:{port}/locks?ssl-mode=disabled")
 }
 
 /// The suite's own way into the table, past the rights of the library's user.

@@ -1,6 +1,6 @@
 //! A MariaDB server of one's own; or a MySQL server, from a folder that holds one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 
 use super::accepts;
+use super::system::System;
 use crate::process::{Process, free_port};
 use crate::{Server, Stop};
 
@@ -21,11 +22,10 @@ GRANT ALL ON *.* TO 'admin'@'%' WITH GRANT OPTION;
 
 /// A server on a free port, with the server's own defaults: each commit is on the disk.
 ///
-/// It is the `mariadbd` of this machine; where `CONFORMANCE_MYSQL_ROOT` names a folder with a whole system in it, such as debootstrap makes, it is
-/// the `mysqld` in there, which only root can start.
+/// It is the `mariadbd` of this machine; or the `mysqld` of the system that `CONFORMANCE_ROOT` names, a folder such as debootstrap makes.
 #[derive(Debug)]
 pub struct MysqlServer {
-    program: Program,
+    system: System,
     port: u16,
     folder: TempDir,
     extra: Vec<String>,
@@ -43,20 +43,20 @@ impl MysqlServer {
     /// # Cancel safety
     /// Dropping it ends the server.
     pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
-        let program = Program::installed();
-        let template = tokio::task::spawn_blocking(|| template(&Program::installed())).await??;
+        let system = System::chosen();
+        let template = tokio::task::spawn_blocking(|| template(&System::chosen())).await??;
         let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
         let mut tries = 3;
         loop {
             // The port may be taken between the look and the start.
-            let (port, folder) = (free_port()?, program.folder()?);
+            let (port, folder) = (free_port()?, system.folder()?);
             copy(template.path(), folder.path())?;
             std::fs::write(folder.path().join("setup.sql"), SETUP)?;
-            let process = spawn(&program, port, folder.path(), &extra)?;
+            let process = spawn(&system, port, folder.path(), &extra)?;
             let ready = accepts(port).await;
             tries -= 1;
             if ready.is_ok() && process.exit_code().is_none() {
-                return Ok(Self { program, port, folder, extra, process: Mutex::new(process), _template: template });
+                return Ok(Self { system, port, folder, extra, process: Mutex::new(process), _template: template });
             }
             if tries == 0 {
                 let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
@@ -72,7 +72,7 @@ impl MysqlServer {
 
     /// Whether it is MySQL and not MariaDB.
     pub fn is_mysql(&self) -> bool {
-        matches!(self.program, Program::Mysql(_))
+        is_mysql(&self.system)
     }
 
     /// What it has written to its log.
@@ -102,77 +102,47 @@ impl Server for MysqlServer {
     async fn restart(&self) -> Result<(), Stop> {
         // The old server must have left the port before the new one takes it.
         let _ = self.kill();
-        let process = spawn(&self.program, self.port, self.folder.path(), &self.extra)?;
+        let process = spawn(&self.system, self.port, self.folder.path(), &self.extra)?;
         self.with(|old| *old = process);
         accepts(self.port).await
     }
 }
 
-#[derive(Clone, Debug)]
-enum Program {
-    MariaDb,
-    Mysql(PathBuf),
+fn is_mysql(system: &System) -> bool {
+    !system.has("mariadbd")
 }
 
-impl Program {
-    fn installed() -> Self {
-        std::env::var_os("CONFORMANCE_MYSQL_ROOT").map_or(Self::MariaDb, |root| Self::Mysql(root.into()))
+fn server(system: &System) -> Command {
+    let mysql = is_mysql(system);
+    let mut command = system.command(if mysql { "mysqld" } else { "mariadbd" });
+    command.arg("--no-defaults").args(as_root());
+    if mysql {
+        command.args(["--mysqlx=OFF", "--secure-file-priv=", "--innodb-redo-log-capacity=8M"]);
+    } else {
+        command.arg("--innodb-log-file-size=8M");
     }
-
-    /// A new folder that the program can see.
-    fn folder(&self) -> std::io::Result<TempDir> {
-        match self {
-            Self::MariaDb => tempfile::tempdir(),
-            Self::Mysql(root) => tempfile::tempdir_in(root.join("tmp")),
-        }
-    }
-
-    /// A path as the program sees it.
-    fn seen(&self, path: &Path) -> String {
-        match self {
-            Self::MariaDb => path.display().to_string(),
-            Self::Mysql(root) => format!("/{}", path.strip_prefix(root).unwrap_or(path).display()),
-        }
-    }
-
-    fn server(&self) -> Command {
-        let mut command = match self {
-            Self::MariaDb => Command::new("mariadbd"),
-            Self::Mysql(root) => {
-                let mut command = Command::new("chroot");
-                command.arg(root).arg("mysqld");
-                command
-            }
-        };
-        command.arg("--no-defaults").args(as_root());
-        if matches!(self, Self::Mysql(_)) {
-            command.args(["--mysqlx=OFF", "--secure-file-priv="]);
-            command.arg("--innodb-redo-log-capacity=8M");
-        } else {
-            command.arg("--innodb-log-file-size=8M");
-        }
-        command
-    }
-
-    fn make_database(&self, data: &Path) -> Command {
-        if let Self::Mysql(_) = self {
-            let mut command = self.server();
-            command.arg("--initialize-insecure").arg(format!("--datadir={}", self.seen(data)));
-            return command;
-        }
-        let mut command = Command::new("mariadb-install-db");
-        command
-            .arg("--no-defaults")
-            .arg(format!("--datadir={}", data.display()))
-            .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"])
-            .args(as_root());
-        command
-    }
+    command
 }
 
-fn spawn(program: &Program, port: u16, folder: &Path, extra: &[String]) -> Result<Process, Stop> {
-    let path = |name: &str| program.seen(&folder.join(name));
-    let mut command = program.server();
+/// The command that makes a database in `data`.
+fn maker(system: &System, data: &Path) -> Command {
+    let folder = format!("--datadir={}", system.seen(data));
+    if is_mysql(system) {
+        let mut command = server(system);
+        command.args(["--initialize-insecure", &folder]);
+        return command;
+    }
+    let mut command = system.command("mariadb-install-db");
+    command
+        .args(["--no-defaults", &folder])
+        .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"])
+        .args(as_root());
+    command
+}
+
+fn spawn(system: &System, port: u16, folder: &Path, extra: &[String]) -> Result<Process, Stop> {
+    let path = |name: &str| system.seen(&folder.join(name));
+    let mut command = server(system);
     command
         .arg(format!("--datadir={}", path("data")))
         .arg(format!("--socket={}", path("socket")))
@@ -197,14 +167,14 @@ fn as_root() -> Option<&'static str> {
 }
 
 /// A folder with a fresh database, which takes seconds to make: once for all servers that live at a time.
-fn template(program: &Program) -> Result<Arc<TempDir>, Stop> {
+fn template(system: &System) -> Result<Arc<TempDir>, Stop> {
     static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut kept = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(template) = kept.upgrade() {
         return Ok(template);
     }
-    let folder = program.folder()?;
-    let mut make = program.make_database(&folder.path().join("data"));
+    let folder = system.folder()?;
+    let mut make = maker(system, &folder.path().join("data"));
     let made = make.output().map_err(|e| format!("cannot make a database: {e}; {INSTALL}"))?;
     crate::ensure!(made.status.success(), "no database can be made: {}", String::from_utf8_lossy(&made.stderr));
     let template = Arc::new(folder);

@@ -1,6 +1,6 @@
 //! A Redis server of one's own.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,12 +8,14 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 
 use super::accepts;
+use super::system::System;
 use crate::process::{Process, free_port};
 use crate::{Server, Stop};
 
-/// A `redis-server` on a free port, without persistence, so that a restart loses all data.
+/// A `redis-server`, or a `valkey-server` where the system named by `CONFORMANCE_ROOT` has that, on a free port, without persistence, so that a restart loses all data.
 #[derive(Debug)]
 pub struct RedisServer {
+    system: System,
     port: u16,
     folder: TempDir,
     extra: Vec<String>,
@@ -30,15 +32,15 @@ impl RedisServer {
     /// Dropping it ends the server.
     pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
         let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
-        let mut tries = 3;
+        let (system, mut tries) = (System::chosen(), 3);
         loop {
             // The port may be taken between the look and the start.
-            let (port, folder) = (free_port()?, tempfile::tempdir()?);
-            let process = spawn(port, &folder, &extra)?;
+            let (port, folder) = (free_port()?, system.folder()?);
+            let process = spawn(&system, port, &folder, &extra)?;
             let ready = accepts(port).await;
             tries -= 1;
             if ready.is_ok() && process.exit_code().is_none() {
-                return Ok(Self { port, folder, extra, process: Mutex::new(process) });
+                return Ok(Self { system, port, folder, extra, process: Mutex::new(process) });
             }
             if tries == 0 {
                 return Err(format!("redis-server did not start: {ready:?}").into());
@@ -73,7 +75,7 @@ impl Server for RedisServer {
     async fn restart(&self) -> Result<(), Stop> {
         // The old server must have left the port before the new one takes it.
         let _ = self.kill();
-        let process = spawn(self.port, &self.folder, &self.extra)?;
+        let process = spawn(&self.system, self.port, &self.folder, &self.extra)?;
         self.with(|old| *old = process);
         accepts(self.port).await
     }
@@ -86,12 +88,13 @@ pub(crate) async fn patient_connection(url: &str) -> redis::RedisResult<redis::a
     redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-fn spawn(port: u16, folder: &TempDir, extra: &[String]) -> Result<Process, Stop> {
-    let mut command = Command::new("redis-server");
+fn spawn(system: &System, port: u16, folder: &TempDir, extra: &[String]) -> Result<Process, Stop> {
+    let other = system.has("valkey-server") && !system.has("redis-server");
+    let mut command = system.command(if other { "valkey-server" } else { "redis-server" });
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
         .args(["--daemonize", "no", "--loglevel", "warning", "--dir"])
-        .arg(folder.path())
+        .arg(system.seen(folder.path()))
         .args(extra)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
