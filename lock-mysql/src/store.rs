@@ -84,6 +84,11 @@ impl Store {
         self.keeping.get().await
     }
 
+    /// Host and port.
+    pub(crate) fn server(&self) -> &str {
+        &self.dialer.server
+    }
+
     /// The connection for looking.
     pub(crate) async fn watching(&self) -> Result<Held<'_>, LockError> {
         self.watching.get().await

@@ -46,7 +46,7 @@ impl From<LockError> for Failure {
     }
 }
 
-fn code(kind: ErrorKind) -> u8 {
+pub(crate) fn code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Timeout => TIMEOUT,
         ErrorKind::Lost | ErrorKind::NotHeld => LOST,
