@@ -113,7 +113,8 @@ const BY_CODE: &[(&str, Meaning)] = &[
             false,
             NotApplied,
             false,
-            "the ACL user lacks a right; docs/redis.md has the rule that it needs",
+            "the ACL user lacks a right; beside the names it needs &distlock:* +@connection +@string +@hash +@sortedset +@keyspace +@pubsub \
+             +eval +evalsha +time (docs/redis.md)",
         ),
     ),
     (
