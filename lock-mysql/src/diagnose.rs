@@ -52,7 +52,8 @@ pub(crate) async fn diagnose(store: &Store) -> Result<Diagnosis, LockError> {
         ))
         .await?;
     let (read_only, flush, session, connections, account, database) = settings.unwrap_or_default();
-    let read_only = read_only != "0";
+    // A number, or a word where the server has more than two states.
+    let read_only = !matches!(read_only.as_str(), "0" | "OFF");
     match read_only {
         false => it.kept(Service, "read_only", "off"),
         true => {
@@ -185,8 +186,8 @@ impl Look<'_> {
         let missing = missing.join(", ");
         // Only the removal of idle rows asks for DELETE.
         let note = if missing == "DELETE" { Diagnosis::limited } else { Diagnosis::broken };
-        let account = account.replacen('@', "'@'", 1);
-        let advice = format!("GRANT {missing} ON `{database}`.`{table}` TO '{account}'");
+        let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
+        let advice = format!("GRANT {missing} ON `{database}`.`{table}` TO '{user}'@'{host}'");
         note(it, Service, "rights", format!("this user lacks {missing} on {table}"), advice);
         Ok(())
     }
