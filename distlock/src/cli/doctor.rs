@@ -52,7 +52,7 @@ async fn examine(locks: &LockManager, name: &LockName, asked: Duration) -> (Diag
         Err(e) => {
             let advice = match e.kind() {
                 ErrorKind::Denied => "if this user may use certain names alone, give one by --name",
-                ErrorKind::InvalidTtl => "give another ttl in the configuration",
+                ErrorKind::InvalidTtl => "give another ttl in the configuration, or raise the limit at the server",
                 _ => "see what else is not kept",
             };
             found.broken(Promise::Service, "trial", e.to_string(), advice);

@@ -1,6 +1,6 @@
 //! Exit codes: all of them, and how an error becomes one.
 
-use distlock::{ErrorKind, LockError};
+use distlock::{ErrorKind, LockError, LockName};
 
 /// `revoke`: nothing was revoked.
 pub(crate) const NO: u8 = 1;
@@ -37,6 +37,11 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+
+    /// Names the lock where the message knows nothing of it.
+    pub(crate) fn about(self, name: &LockName) -> Self {
+        Self { message: format!("lock '{name}': {}", self.message), ..self }
     }
 }
 
