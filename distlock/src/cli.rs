@@ -3,6 +3,7 @@
 mod args;
 mod child;
 mod config;
+mod doctor;
 mod exit;
 mod file;
 mod look;

@@ -40,8 +40,8 @@ mod url;
 
 pub use lock_core::{
     Capabilities, Clock, Deadline, Diagnosis, Durability, Effect, ErrorKind, FencingToken, Finding, Held, Holder,
-    HolderState, LockError, LockGuard, LockManager, LockName, LockRequest, LostReason, Namespace, Owner, Page, Reach,
-    Released, Revoke, RunError, Ttl, Verdict, escaped,
+    HolderState, LockError, LockGuard, LockManager, LockName, LockRequest, LostReason, Namespace, Owner, Page, Promise,
+    Reach, Released, Revoke, RunError, Ttl, Verdict, escaped,
 };
 
 pub use options::Options;

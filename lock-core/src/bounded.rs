@@ -25,6 +25,6 @@ pub async fn bounded<T>(limit: Duration, answer: impl Future<Output = Result<T, 
         Ok(answer) => answer,
         Err(_) => Err(LockError::new(ErrorKind::Unavailable, format!("no answer within {limit:?}"))
             .with_effect(Effect::Unknown)
-            .advice("check that the server is up and reachable")),
+            .advice("check that the server is up and reachable, and that a cluster has its majority")),
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator's view shows: holders, pages, revocation, diagnosis.
+//! What the operator's view shows: holders, pages, revocation.
 
 use std::time::{Duration, SystemTime};
 
@@ -88,53 +88,4 @@ pub enum Revoke {
     Mark,
     /// Remove the entry at once: somebody else may enter while the old holder still believes itself held.
     Now,
-}
-
-/// What a backend says of its own fitness.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Diagnosis {
-    /// What answered, such as `Redis 7.0.15`.
-    pub server: String,
-    /// One line a matter.
-    pub findings: Vec<Finding>,
-}
-
-impl Diagnosis {
-    /// A diagnosis without findings.
-    pub fn new(server: impl Into<String>) -> Self {
-        Self { server: server.into(), findings: Vec::new() }
-    }
-
-    /// Adds a finding.
-    #[must_use]
-    pub fn finding(mut self, rule: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
-        self.findings.push(Finding { rule, verdict, text: text.into() });
-        self
-    }
-}
-
-/// One matter of a [`Diagnosis`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// The rule of the contract that it touches, such as `F2`.
-    pub rule: &'static str,
-    /// Whether the rule can be kept.
-    pub verdict: Verdict,
-    /// What was seen, and what to do where it is not well.
-    pub text: String,
-}
-
-/// Whether a promise can be kept as the backend is configured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// It can.
-    Good,
-    /// It can, within limits that the text names.
-    Limited,
-    /// It cannot.
-    Bad,
-    /// It could not be looked at.
-    Unknown,
 }

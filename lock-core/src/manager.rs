@@ -137,7 +137,9 @@ impl LockManager {
     /// # Cancel safety
     /// Dropping it loses nothing.
     pub async fn diagnose(&self) -> Result<Diagnosis, LockError> {
-        self.call("diagnose", None, |backend| async move { backend.diagnose().await }).await
+        let mut found = self.call("diagnose", None, |backend| async move { backend.diagnose().await }).await?;
+        found.declared(self.capabilities());
+        Ok(found)
     }
 
     /// Ends the manager, for all its clones: later requests are `Closed`, those that wait get `Closed`, living guards are lost with

@@ -20,7 +20,7 @@ use self::lease::MemoryLease;
 use self::store::{Place, Store, Turn};
 use crate::{
     AcquireRequest, Acquisition, Capabilities, Clock, Diagnosis, DistributedLock, FencingToken, Holder, LockError,
-    LockName, Owner, Page, Reach, Released, Revoke, Verdict, Wait,
+    LockName, Owner, Page, Promise, Reach, Released, Revoke, Wait,
 };
 
 /// Locks among the tasks and threads of one process. The reference for all other backends, and good for tests of one's own.
@@ -171,9 +171,10 @@ impl DistributedLock for MemoryLock {
     }
 
     async fn diagnose(&self) -> Result<Diagnosis, LockError> {
-        Ok(Diagnosis::new("memory of this process")
-            .finding("M1", Verdict::Limited, "only tasks and threads of this process exclude each other")
-            .finding("F2", Verdict::Limited, "tokens start again with the process"))
+        let mut it = Diagnosis::new("memory of this process");
+        it.kept(Promise::Service, "memory", "nothing can be out of reach");
+        it.broken(Promise::Survival, "restart", "all is gone with the process", "use sqlite: or a server");
+        Ok(it)
     }
 
     async fn close(&self) -> Result<(), LockError> {

@@ -125,7 +125,7 @@ impl DistributedLock for EtcdLock {
     }
 
     async fn diagnose(&self) -> Result<Diagnosis, LockError> {
-        self.0.diagnosis(self.least()).await.map_err(|e| e.backend(BACKEND).operation("diagnose"))
+        self.0.diagnosis(self.capabilities().min_ttl).await.map_err(|e| e.backend(BACKEND).operation("diagnose"))
     }
 
     async fn close(&self) -> Result<(), LockError> {

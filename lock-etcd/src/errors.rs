@@ -27,6 +27,9 @@ const fn meaning(kind: ErrorKind, retryable: bool, effect: Effect, redial: bool,
 use Effect::{NotApplied, Unknown};
 use ErrorKind::{Config, Denied, Internal, InvalidTtl, Unavailable};
 
+/// What a user needs, by the command that gives it.
+const LACKS: &str = "the user lacks a right: etcdctl role grant-permission ROLE readwrite --prefix NAMESPACE, and the same for the library's own keys (docs/etcd.md has both commands)";
+
 /// By what the server's message contains. The codes are too coarse: `InvalidArgument` is a wrong password as well as an old login.
 const BY_MESSAGE: &[(&str, Meaning)] = &[
     (
@@ -65,10 +68,7 @@ const BY_MESSAGE: &[(&str, Meaning)] = &[
         meaning(Denied, false, NotApplied, true, "the cluster asks for a user: give etcd://USER:PASSWORD@HOST"),
     ),
     ("user name not found", meaning(Denied, false, NotApplied, true, "check user and password")),
-    (
-        "permission denied",
-        meaning(Denied, false, NotApplied, false, "the user lacks a right; docs/etcd.md has the roles that it needs"),
-    ),
+    ("permission denied", meaning(Denied, false, NotApplied, false, LACKS)),
     ("request is too large", meaning(Internal, false, NotApplied, false, "")),
     (
         "no leader",
@@ -101,10 +101,7 @@ const BY_MESSAGE: &[(&str, Meaning)] = &[
 
 /// By the code, where the message is unknown.
 const BY_CODE: &[(Code, Meaning)] = &[
-    (
-        Code::PermissionDenied,
-        meaning(Denied, false, NotApplied, false, "the user lacks a right; docs/etcd.md has the roles that it needs"),
-    ),
+    (Code::PermissionDenied, meaning(Denied, false, NotApplied, false, LACKS)),
     (Code::Unauthenticated, meaning(Denied, false, NotApplied, true, "check user and password")),
     (Code::Unavailable, meaning(Unavailable, true, Unknown, true, "check that the cluster is up and reachable")),
     (Code::DeadlineExceeded, meaning(Unavailable, true, Unknown, true, "check that the cluster is up and reachable")),
@@ -139,6 +136,11 @@ const BY_IO: &[(io::ErrorKind, Meaning)] = &[
     ),
 ];
 
+/// A name that the machine cannot resolve, for which the system's errors have no kind.
+const NO_HOST: Meaning =
+    meaning(Unavailable, true, NotApplied, true, "check the host's name, and that this machine can look it up");
+/// What the standard library says then.
+const LOOKUP: &str = "failed to lookup address information";
 /// Anything else that broke the connection.
 const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
 /// An answer that no row knows.
@@ -185,7 +187,13 @@ fn in_chain(error: &dyn StdError) -> Option<Meaning> {
 }
 
 fn of_io(error: &io::Error) -> Option<Meaning> {
-    BY_IO.iter().find(|(kind, _)| *kind == error.kind()).map(|row| row.1)
+    let text = error.to_string();
+    if text.contains(LOOKUP) {
+        return Some(NO_HOST);
+    }
+    // A port that hangs up on a greeting by TLS speaks something else.
+    let kind = if text.contains("tls handshake") { io::ErrorKind::InvalidData } else { error.kind() };
+    BY_IO.iter().find(|(known, _)| *known == kind).map(|row| row.1)
 }
 
 /// Whether the server says that there is no such lease (any more).
@@ -280,6 +288,7 @@ mod tests {
         for (kind, expected) in BY_IO {
             assert_eq!(meaning_of(&Error::IoError(io::Error::from(*kind))), *expected, "{kind:?}");
         }
+        assert_eq!(meaning_of(&Error::IoError(io::Error::other(format!("{LOOKUP}: x")))), NO_HOST);
         assert_eq!(meaning_of(&Error::IoError(io::ErrorKind::ConnectionReset.into())), DROPPED);
     }
 }

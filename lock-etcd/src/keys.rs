@@ -15,9 +15,12 @@ pub(crate) fn entry(name: &LockName, owner: &Owner) -> Vec<u8> {
     format!("{}/{owner}", name.as_str()).into_bytes()
 }
 
-/// The key whose loss makes late requests on this lease fail. 0xFF never occurs in UTF-8, so no name reaches it.
+/// What all keys beside the entries start with. 0xFF never occurs in UTF-8, so no name reaches them.
+pub(crate) const HELPERS: &[u8] = b"\xffdistlock/";
+
+/// The key whose loss makes late requests on this lease fail.
 pub(crate) fn sentinel(lease: i64) -> Vec<u8> {
-    let mut key = b"\xffdistlock/".to_vec();
+    let mut key = HELPERS.to_vec();
     key.extend(format!("{lease:016x}").bytes());
     key
 }

@@ -122,7 +122,7 @@ impl DistributedLock for MysqlLock {
     }
 
     async fn diagnose(&self) -> Result<Diagnosis, LockError> {
-        let found = bounded(self.store.limit, diagnose::diagnose(&self.store)).await;
+        let found = bounded(self.store.limit * 2, diagnose::diagnose(&self.store)).await;
         found.map_err(|e| e.backend(crate::BACKEND).operation("diagnose"))
     }
 

@@ -25,6 +25,8 @@ const fn meaning(kind: ErrorKind, retryable: bool, effect: Effect, redial: bool,
 use Effect::{NotApplied, Unknown};
 use ErrorKind::{Config, Denied, Internal, Unavailable};
 
+/// The user lacks a right on the table.
+pub(crate) const NO_RIGHT: u16 = 1142;
 /// The table is missing.
 pub(crate) const NO_TABLE: u16 = 1146;
 /// The connection to be killed has ended.
@@ -72,7 +74,16 @@ const BY_CODE: &[(u16, Meaning)] = &[
     (1021, FULL),
     (1040, CROWDED),
     (1041, OUT_OF_ORDER),
-    (1044, LOGIN),
+    (
+        1044,
+        meaning(
+            Denied,
+            false,
+            NotApplied,
+            true,
+            "check the database's name, or grant the user rights on it; see docs/mysql.md",
+        ),
+    ),
     (1045, LOGIN),
     (1047, OUT_OF_ORDER),
     (1049, meaning(Config, false, NotApplied, true, "create the database, or name another one in the URL")),
@@ -82,7 +93,7 @@ const BY_CODE: &[(u16, Meaning)] = &[
     (1114, FULL),
     (1129, meaning(Denied, false, NotApplied, true, "the server has blocked this host; run FLUSH HOSTS there")),
     (1130, LOGIN),
-    (1142, RIGHT),
+    (NO_RIGHT, RIGHT),
     (1143, RIGHT),
     (1146, meaning(Config, false, NotApplied, false, "create the table")),
     (1152, ENDING),
@@ -134,6 +145,11 @@ const BY_IO: &[(io::ErrorKind, Meaning)] = &[
     (io::ErrorKind::TimedOut, meaning(Unavailable, true, Unknown, true, "check that the server is up and reachable")),
 ];
 
+/// A name that the machine cannot resolve, for which the system's errors have no kind.
+const NO_HOST: Meaning =
+    meaning(Unavailable, true, NotApplied, true, "check the host's name, and that this machine can look it up");
+/// What the standard library says then.
+const LOOKUP: &str = "failed to lookup address information";
 /// Anything else that broke the connection.
 const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
 const TLS: Meaning = meaning(
@@ -155,6 +171,7 @@ pub(crate) fn code(error: &sqlx::Error) -> Option<u16> {
 pub(crate) fn meaning_of(error: &sqlx::Error) -> Meaning {
     match error {
         sqlx::Error::Database(_) => code(error).map_or(UNKNOWN, by_code),
+        sqlx::Error::Io(e) if e.to_string().contains(LOOKUP) => NO_HOST,
         sqlx::Error::Io(e) => BY_IO.iter().find(|(kind, _)| *kind == e.kind()).map_or(DROPPED, |row| row.1),
         sqlx::Error::Tls(_) => TLS,
         sqlx::Error::Protocol(_) => NO_MYSQL,
@@ -230,6 +247,7 @@ mod tests {
         for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof] {
             assert_eq!(meaning_of(&sqlx::Error::Io(kind.into())), DROPPED, "{kind:?}");
         }
+        assert_eq!(meaning_of(&sqlx::Error::Io(io::Error::other(format!("{LOOKUP}: x")))), NO_HOST);
         assert_eq!(meaning_of(&sqlx::Error::Tls("x".into())), TLS);
         assert_eq!(meaning_of(&sqlx::Error::RowNotFound), UNKNOWN);
     }

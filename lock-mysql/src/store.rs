@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::BACKEND;
 use crate::config::MysqlConfig;
-use crate::errors::{NO_SUCH_THREAD, NO_TABLE};
+use crate::errors::{NO_RIGHT, NO_SUCH_THREAD, NO_TABLE};
 use crate::link::{Dialer, Failure, Held, Links, Open};
 use crate::row::{NameState, Row, key, micros};
 use crate::statement::{Arg, MOST_NAMES, Statements};
@@ -82,6 +82,11 @@ impl Store {
     /// A connection for renewals and releases.
     pub(crate) async fn keeping(&self) -> Result<Held<'_>, LockError> {
         self.keeping.get().await
+    }
+
+    /// Host and port.
+    pub(crate) fn server(&self) -> &str {
+        &self.dialer.server
     }
 
     /// The connection for looking.
@@ -289,11 +294,12 @@ impl Store {
         }
     }
 
-    /// Who lacks a right is told how the table is made.
+    /// Who lacks the table, and the right to make it, is told how it is made.
     pub(crate) fn told(&self, failure: Failure) -> LockError {
         let schema = self.statements.schema.split_whitespace().collect::<Vec<_>>().join(" ");
+        let may_not_create = || failure.error.to_string().contains("CREATE command denied");
         match failure.code {
-            Some(1142 | 1227 | NO_TABLE) => failure.error.backend(BACKEND).advice(format!(
+            Some(code) if code == NO_TABLE || (code == NO_RIGHT && may_not_create()) => failure.error.backend(BACKEND).advice(format!(
                 "let somebody with the right to do so create the table by: {schema}; and grant SELECT, INSERT, UPDATE and DELETE on it"
             )),
             _ => failure.error,

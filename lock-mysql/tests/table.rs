@@ -153,9 +153,11 @@ async fn a_diagnosis_names_server_and_table() {
     acquire(&lock, &request("a")).await.unwrap();
     let found = lock.diagnose().await.unwrap();
     assert!(found.server.starts_with("MariaDB 10"), "{}", found.server);
-    let text: Vec<_> = found.findings.iter().map(|finding| finding.text.as_str()).collect();
+    let text: Vec<_> = found.findings.iter().map(|finding| format!("{}: {}", finding.topic, finding.value)).collect();
     let text = text.join("\n");
-    for word in ["layout 1", "READ-COMMITTED", "round trip", "may be written", "on the disk"] {
+    for word in
+        ["layout 1, InnoDB", "READ-COMMITTED", "round trip", "read_only: off", "a grant is on it", "SELECT, INSERT"]
+    {
         assert!(text.contains(word), "{word}: {text}");
     }
 }

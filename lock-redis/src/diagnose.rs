@@ -3,129 +3,246 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::{Diagnosis, LockError, Verdict, bounded};
-use redis::Value;
+use lock_core::Promise::{Exclusion, Loss, Service, Survival, Waiting};
+use lock_core::{Diagnosis, ErrorKind, FencingToken, LockError, bounded, if_allowed};
+use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::backend::Inner;
+use crate::errors::from_driver;
 use crate::scripts::{number, parts, text};
 
 /// Round trips measured.
-const PINGS: u32 = 5;
+const PINGS: usize = 5;
+const MAY_LOOK: &str = "ACL SETUSER .. +info lets doctor look";
 
 impl Inner {
     pub(crate) async fn diagnosis(&self) -> Result<Diagnosis, LockError> {
-        let info = bounded(self.limit, self.link.command(&redis::cmd("INFO"))).await?;
-        let info = match &info {
-            Value::VerbatimString { text, .. } => text.as_str(),
-            other => text(Some(other)),
+        let answer = if_allowed(self.asked(&redis::cmd("INFO")).await)?;
+        let info = match &answer {
+            Some(Value::VerbatimString { text, .. }) => text.as_str(),
+            other => text(other.as_ref()),
         };
-        let info: HashMap<&str, &str> = info.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
-        let get = |key: &str| info.get(key).copied().unwrap_or("");
-        let server = match get("valkey_version") {
-            "" => format!("Redis {}", get("redis_version")),
-            version => format!("Valkey {version}"),
-        };
-        let diagnosis = Diagnosis::new(server);
-        let diagnosis = role(diagnosis, get("role"), get("connected_slaves"));
-        let diagnosis = eviction(diagnosis, get("maxmemory"), get("maxmemory_policy"));
-        let diagnosis = persistence(diagnosis, get("aof_enabled"), get("rdb_last_bgsave_status"));
-        self.times(diagnosis).await
+        let info = Info(info.lines().filter_map(|line| line.trim_end().split_once(':')).collect());
+        let mut it = Diagnosis::new(format!("{} at {}", info.version(), self.link.server()));
+        server(&mut it, &info);
+        eviction(&mut it, &info);
+        let fsync = if_allowed(self.asked(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await)?;
+        let fsync = fsync.as_ref().and_then(|answer| match answer {
+            Value::Map(pairs) => pairs.first().map(|(_, value)| text(Some(value))),
+            other => parts(other).get(1).map(|value| text(Some(value))),
+        });
+        persistence(&mut it, &info, fsync);
+        self.channel(&mut it).await;
+        self.times(&mut it).await?;
+        Ok(it)
     }
 
-    /// Latency and the difference of the clocks.
-    async fn times(&self, diagnosis: Diagnosis) -> Result<Diagnosis, LockError> {
-        let mut best = Duration::MAX;
-        let mut apart = 0;
-        for _ in 0..PINGS {
-            let sent = Instant::now();
-            let answer = bounded(self.limit, self.link.command(&redis::cmd("TIME"))).await?;
-            let trip = sent.elapsed();
-            if trip < best {
-                best = trip;
-                let theirs = number(parts(&answer).first()).unwrap_or(0) * 1000
-                    + number(parts(&answer).get(1)).unwrap_or(0) / 1000;
-                let ours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-                apart = i64::try_from(ours).unwrap_or(i64::MAX).saturating_sub(theirs);
+    async fn asked(&self, cmd: &Cmd) -> Result<Value, LockError> {
+        bounded(self.limit, self.link.command(cmd)).await
+    }
+
+    /// Whether this user may listen to wake-ups.
+    async fn channel(&self, it: &mut Diagnosis) {
+        let listening = async {
+            let mut connection = self.link.client().get_async_pubsub().await?;
+            connection.subscribe(format!("distlock:{}", self.process)).await
+        };
+        let heard = async { listening.await.map_err(|e| from_driver(e, self.link.server())) };
+        match bounded(self.limit, heard).await {
+            Ok(()) => it.kept(Waiting, "channel", "wake-ups are pushed"),
+            Err(e) => {
+                let why = match e.kind() {
+                    ErrorKind::Denied => "this user may not listen".to_owned(),
+                    _ => e.to_string(),
+                };
+                it.limited(
+                    Waiting,
+                    "channel",
+                    format!("{why}: waiters poll, and a hand-over takes up to 0.2 s more"),
+                    "ACL SETUSER .. &distlock:* +subscribe +publish",
+                );
             }
         }
-        let verdict = if best < Duration::from_millis(100) { Verdict::Good } else { Verdict::Limited };
-        let latency = format!("a round trip takes {best:.1?}; a TTL should be at least 20 times as long");
-        let verdict_clock = if apart.abs() < 1000 { Verdict::Good } else { Verdict::Limited };
-        let clock = format!(
-            "the clocks of server and client differ by {apart} ms; leases do not depend on it, what `since` shows does"
-        );
-        Ok(diagnosis.finding("M2", verdict, latency).finding("T3", verdict_clock, clock))
     }
-}
 
-fn role(diagnosis: Diagnosis, role: &str, replicas: &str) -> Diagnosis {
-    match (role, replicas) {
-        ("master", "0" | "") => diagnosis.finding(
-            "M1",
-            Verdict::Limited,
-            "one server without replicas: exclusion holds while it keeps its memory",
-        ),
-        ("master", n) => diagnosis.finding(
-            "M1",
-            Verdict::Limited,
-            format!("{n} replicas are fed asynchronously: a failover may forget the last grants; use fencing tokens"),
-        ),
-        ("slave", _) => {
-            diagnosis.finding("M1", Verdict::Bad, "this server is a replica and refuses writes; give the primary")
+    /// Latency, the difference of the clocks, and a bound on the tokens: none is beyond the server's clock.
+    async fn times(&self, it: &mut Diagnosis) -> Result<(), LockError> {
+        let (mut trips, mut best, mut ahead) = (Vec::with_capacity(PINGS), Duration::MAX, 0);
+        for _ in 0..PINGS {
+            let sent = Instant::now();
+            let Some(answer) = if_allowed(self.asked(&redis::cmd("TIME")).await)? else {
+                it.unknown(Loss, "latency", "this user may not ask for the time", "ACL SETUSER .. +time");
+                return Ok(());
+            };
+            let trip = sent.elapsed();
+            trips.push(trip);
+            let part = |at: usize| number(parts(&answer).get(at)).unwrap_or(0);
+            let theirs = part(0) * 1_000_000 + part(1);
+            if trip < best {
+                best = trip;
+                let ours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+                ahead = theirs.saturating_sub(i64::try_from(ours).unwrap_or(i64::MAX)) / 1000;
+            }
+            it.newest_token = Some(FencingToken::new(theirs.unsigned_abs()));
         }
-        _ => diagnosis.finding("M1", Verdict::Unknown, "the server does not say what its role is"),
+        it.latency(&mut trips);
+        it.clocks(ahead);
+        Ok(())
     }
 }
 
-fn eviction(diagnosis: Diagnosis, limit: &str, policy: &str) -> Diagnosis {
+/// What INFO shows; what it does not show is empty.
+struct Info<'a>(HashMap<&'a str, &'a str>);
+
+impl Info<'_> {
+    fn get(&self, key: &str) -> &str {
+        self.0.get(key).copied().unwrap_or("")
+    }
+
+    fn version(&self) -> String {
+        match (self.get("valkey_version"), self.get("redis_version")) {
+            ("", "") => "Redis or Valkey".into(),
+            ("", version) => format!("Redis {version}"),
+            (version, _) => format!("Valkey {version}"),
+        }
+    }
+}
+
+fn server(it: &mut Diagnosis, info: &Info<'_>) {
+    it.kept(Service, "scripts", "this user may run them");
+    match (info.get("role"), info.get("connected_slaves")) {
+        ("master", "0" | "") => it.limited(
+            Survival,
+            "replicas",
+            "none: while this server is down no lock is taken or renewed",
+            "let a replica stand by, where that matters",
+        ),
+        ("master", n) => it.limited(
+            Survival,
+            "replicas",
+            format!("{n}, fed later than a grant is answered: a failover may forget the last grants"),
+            "check fencing tokens at the resource",
+        ),
+        ("slave", _) => it.broken(Service, "role", "a replica, which refuses writes", "give the primary in the URL"),
+        _ => it.unknown(Survival, "replicas", "this user may not see them", MAY_LOOK),
+    }
+    if info.get("cluster_enabled") == "1" {
+        it.limited(
+            Service,
+            "cluster",
+            "this is a node of a cluster; a name whose slot another node serves is refused by it",
+            "see docs/redis.md for what is served",
+        );
+    }
+    if info.get("rdb_last_bgsave_status") == "err" {
+        it.limited(
+            Service,
+            "saving",
+            "the last save to disk failed: the server may refuse writes (MISCONF) until one succeeds",
+            "see the server's log and its disk",
+        );
+    }
+}
+
+fn eviction(it: &mut Diagnosis, info: &Info<'_>) {
+    let (limit, policy) = (info.get("maxmemory"), info.get("maxmemory_policy"));
+    let shown = format!("{policy}, maxmemory {}", if limit == "0" { "without limit" } else { limit });
     match (limit, policy) {
-        (_, "noeviction") => diagnosis.finding("L5", Verdict::Good, "the server evicts nothing"),
-        (_, "") => diagnosis.finding("L5", Verdict::Unknown, "the eviction policy is not shown to this user"),
-        ("0", policy) => diagnosis.finding("L5", Verdict::Limited, format!("maxmemory-policy is {policy}; without maxmemory nothing is evicted yet")),
-        (_, policy) => diagnosis.finding(
-            "L5",
-            Verdict::Bad,
-            format!("maxmemory-policy is {policy}: a held lock may be evicted; set noeviction, or lock in a server of its own"),
+        (_, "") => it.unknown(Exclusion, "eviction", "this user may not see the policy", MAY_LOOK),
+        (_, "noeviction") => it.kept(Exclusion, "eviction", shown),
+        ("0", _) => it.limited(
+            Exclusion,
+            "eviction",
+            format!("{shown}: with a limit, held locks could be evicted"),
+            "CONFIG SET maxmemory-policy noeviction",
         ),
+        _ => it.broken(
+            Exclusion,
+            "eviction",
+            format!("{shown}: a held lock may be evicted, and then another enters beside its holder"),
+            "CONFIG SET maxmemory-policy noeviction, or lock in a server of its own",
+        ),
+    }
+    let (used, most) = (info.get("used_memory").parse::<u64>(), limit.parse::<u64>());
+    if let (Ok(used), Ok(most @ 1..)) = (used, most)
+        && used > most / 10 * 9
+    {
+        it.limited(
+            Service,
+            "memory",
+            format!("{used} of {most} bytes are in use; at the limit no lock is taken (OOM)"),
+            "free memory, or raise maxmemory",
+        );
     }
 }
 
-fn persistence(diagnosis: Diagnosis, aof: &str, last_save: &str) -> Diagnosis {
-    let diagnosis = match aof {
-        "1" => diagnosis.finding("F2", Verdict::Good, "the append-only file is on: leases come back after a restart, the last second perhaps not"),
-        "0" => diagnosis.finding(
-            "F2",
-            Verdict::Limited,
-            "the append-only file is off: a restart forgets leases; tokens go on rising as long as the server's clock does",
+fn persistence(it: &mut Diagnosis, info: &Info<'_>, fsync: Option<&str>) {
+    match (info.get("aof_enabled"), fsync) {
+        ("1", Some("always")) => it.kept(Survival, "persistence", "append-only file, each write on the disk"),
+        ("1", fsync) => it.limited(
+            Survival,
+            "persistence",
+            format!("append-only file, appendfsync {}: a crash may forget the last grants", fsync.unwrap_or("unknown")),
+            "CONFIG SET appendfsync always, where that matters; each grant then waits for the disk",
         ),
-        _ => diagnosis.finding("F2", Verdict::Unknown, "the server does not say whether it persists"),
-    };
-    match last_save {
-        "err" => diagnosis.finding(
-            "E2",
-            Verdict::Bad,
-            "the last save to disk failed: the server may refuse writes (MISCONF)",
+        ("0", _) => it.broken(
+            Survival,
+            "persistence",
+            "no append-only file: a restart forgets all leases, or goes back to an old snapshot",
+            "CONFIG SET appendonly yes, or check fencing tokens at the resource",
         ),
-        _ => diagnosis,
+        _ => it.unknown(Survival, "persistence", "this user may not see it", MAY_LOOK),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lock_core::{Promise, Verdict};
+
     use super::*;
 
-    fn verdict(diagnosis: &Diagnosis) -> Verdict {
-        diagnosis.findings.last().unwrap().verdict
+    fn verdict(promise: Promise, look: impl Fn(&mut Diagnosis, &Info<'_>), info: &[(&str, &str)]) -> Verdict {
+        let mut it = Diagnosis::new("x");
+        look(&mut it, &Info(info.iter().copied().collect()));
+        it.verdict(promise)
     }
 
     #[test]
-    fn a_policy_that_evicts_locks_is_bad_once_there_is_a_limit() {
-        let new = || Diagnosis::new("x");
-        assert_eq!(verdict(&eviction(new(), "0", "noeviction")), Verdict::Good);
-        assert_eq!(verdict(&eviction(new(), "0", "allkeys-lru")), Verdict::Limited);
-        assert_eq!(verdict(&eviction(new(), "100", "volatile-ttl")), Verdict::Bad);
-        assert_eq!(verdict(&role(new(), "slave", "0")), Verdict::Bad);
-        assert_eq!(verdict(&persistence(new(), "1", "err")), Verdict::Bad);
+    fn a_policy_that_evicts_locks_breaks_exclusion_once_there_is_a_limit() {
+        for (limit, policy, expected) in [
+            ("0", "noeviction", Verdict::Kept),
+            ("0", "allkeys-lru", Verdict::Limited),
+            ("100", "noeviction", Verdict::Kept),
+            ("100", "volatile-ttl", Verdict::NotKept),
+            ("", "", Verdict::Unknown),
+        ] {
+            let info = [("maxmemory", limit), ("maxmemory_policy", policy)];
+            assert_eq!(verdict(Exclusion, eviction, &info), expected, "{limit} {policy}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_outlives_follows_from_its_role_and_its_disk() {
+        assert_eq!(verdict(Service, server, &[("role", "slave")]), Verdict::NotKept);
+        assert_eq!(verdict(Service, server, &[("rdb_last_bgsave_status", "err")]), Verdict::Limited);
+        assert_eq!(verdict(Survival, server, &[]), Verdict::Unknown);
+        for (aof, fsync, expected) in [
+            ("1", Some("always"), Verdict::Kept),
+            ("1", Some("everysec"), Verdict::Limited),
+            ("1", None, Verdict::Limited),
+            ("0", Some("everysec"), Verdict::NotKept),
+            ("", None, Verdict::Unknown),
+        ] {
+            let look = |it: &mut Diagnosis, info: &Info<'_>| persistence(it, info, fsync);
+            assert_eq!(verdict(Survival, look, &[("aof_enabled", aof)]), expected, "{aof} {fsync:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_runs_out_is_told_before_it_has() {
+        let info = |used| [("maxmemory", "1000"), ("maxmemory_policy", "noeviction"), ("used_memory", used)];
+        assert_eq!(verdict(Service, eviction, &info("950")), Verdict::Limited);
+        assert_eq!(verdict(Service, eviction, &info("500")), Verdict::Unknown);
     }
 }

@@ -113,7 +113,8 @@ const BY_CODE: &[(&str, Meaning)] = &[
             false,
             NotApplied,
             false,
-            "the ACL user lacks a right; docs/redis.md has the rule that it needs",
+            "the ACL user lacks a right; beside the names it needs &distlock:* +@connection +@string +@hash +@sortedset +@keyspace +@pubsub \
+             +eval +evalsha +time (docs/redis.md)",
         ),
     ),
     (
@@ -153,6 +154,11 @@ const BY_IO: &[(io::ErrorKind, Meaning)] = &[
     (io::ErrorKind::TimedOut, meaning(Unavailable, true, Unknown, true, "check that the server is up and reachable")),
 ];
 
+/// A name that the machine cannot resolve, for which the system's errors have no kind.
+const NO_HOST: Meaning =
+    meaning(Unavailable, true, NotApplied, true, "check the host's name, and that this machine can look it up");
+/// What the standard library says then.
+const LOOKUP: &str = "failed to lookup address information";
 /// Anything else that broke the connection.
 const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
 /// An answer to the login that is not OK.
@@ -190,6 +196,9 @@ pub(crate) fn meaning_of(error: &RedisError) -> Meaning {
             BY_CODE.iter().find(|(code, _)| text.contains(&format!("-{code} ")) || text.contains(&format!(": {code} ")))
         };
         return BY_CODE.iter().find(|(known, _)| *known == code).or_else(wrapped).map_or(UNKNOWN, |row| row.1);
+    }
+    if text.contains(LOOKUP) {
+        return NO_HOST;
     }
     // The driver keeps the system's error in an `Arc`, which is an error itself.
     let shared = error.source().and_then(|e| e.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
@@ -277,6 +286,7 @@ mod tests {
         for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof] {
             assert_eq!(meaning_of(&io::Error::from(kind).into()), DROPPED, "{kind:?}");
         }
+        assert_eq!(meaning_of(&io::Error::other(format!("{LOOKUP}: x")).into()), NO_HOST);
         assert_eq!(meaning_of(&answer("ERR max number of clients reached")), FULL);
         assert_eq!(meaning_of(&answer("ERR something new")), UNKNOWN);
         let half =

@@ -5,7 +5,8 @@ mod support;
 use std::time::Duration;
 
 use lock_core::{
-    Acquisition, DistributedLock, ErrorKind, HolderState, LostReason, Owner, Page, Released, Renewal, Revoke,
+    Acquisition, DistributedLock, ErrorKind, HolderState, LostReason, Owner, Page, Promise, Released, Renewal, Revoke,
+    Verdict,
 };
 use support::{Server, grant, granted, is_busy, name, request, until, waiting};
 
@@ -247,5 +248,6 @@ async fn the_diagnosis_names_the_server_and_what_threatens_locks() {
     let server = Server::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await;
     let diagnosis = server.connect().await.diagnose().await.unwrap();
     assert!(diagnosis.server.starts_with("Redis ") || diagnosis.server.starts_with("Valkey "), "{}", diagnosis.server);
-    assert!(diagnosis.findings.iter().any(|f| f.verdict == lock_core::Verdict::Bad && f.text.contains("allkeys-lru")));
+    assert_eq!(diagnosis.verdict(Promise::Exclusion), Verdict::NotKept);
+    assert!(diagnosis.findings.iter().any(|f| f.verdict == Verdict::NotKept && f.value.contains("allkeys-lru")));
 }

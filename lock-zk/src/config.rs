@@ -84,6 +84,11 @@ impl ZkConfig {
         self.operation_timeout
     }
 
+    /// Host and port of each server.
+    pub(crate) fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
     /// The folder of all locks; empty for the root itself.
     pub(crate) fn root(&self) -> &str {
         &self.url.path

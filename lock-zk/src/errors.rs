@@ -17,8 +17,14 @@ fn meaning(error: &Error) -> Meaning {
         Error::ConnectionLoss | Error::Custom(_) | Error::UnexpectedError(_) => {
             Meaning(Unavailable, Unknown, "check that the servers are up and reachable")
         }
-        Error::NoHosts => Meaning(Unavailable, NotApplied, "check host and port, and that the servers are up"),
-        Error::Timeout => Meaning(Unavailable, Unknown, "no server could be reached within the session's time-out"),
+        Error::NoHosts => {
+            Meaning(Unavailable, NotApplied, "check host and port, and that the servers are up and have a majority")
+        }
+        Error::Timeout => Meaning(
+            Unavailable,
+            Unknown,
+            "no server took the session in time; check that the servers are up and have a majority",
+        ),
         Error::SessionExpired => Meaning(Unavailable, Unknown, "a new session is opened with the next request"),
         Error::SessionMoved => Meaning(Unavailable, NotApplied, "the session went to another server; try again"),
         Error::ClientClosed => Meaning(Unavailable, Unknown, "a new session is opened with the next request"),

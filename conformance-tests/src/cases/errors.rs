@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lock_core::{Effect, ErrorKind, LockError, LockManager, Released, Revoke};
+use lock_core::{Effect, ErrorKind, LockError, LockManager, Promise, Released, Revoke, Verdict};
 use tokio::time::sleep;
 
 use crate::bench::{give_back, ms};
@@ -270,9 +270,17 @@ async fn secrets_are_never_shown(b: &Bench) -> Outcome {
 async fn diagnosing_answers(b: &Bench) -> Outcome {
     let diagnosis = b.manager().await?.diagnose().await?;
     ensure!(!diagnosis.server.is_empty(), "the diagnosis names no server");
-    for finding in &diagnosis.findings {
-        let known = crate::rules::RULES.iter().any(|rule| rule.id == finding.rule);
-        ensure!(known, "a finding cites the unknown rule {}", finding.rule);
+    for promise in Promise::ALL {
+        for cited in promise.rules() {
+            let known = crate::rules::RULES.iter().any(|rule| rule.id == *cited);
+            ensure!(known, "the promise {promise:?} cites the unknown rule {cited}");
+        }
+        let found: Vec<_> = diagnosis.findings.iter().filter(|finding| finding.promise == promise).collect();
+        ensure!(!found.is_empty(), "nothing is said about the promise {promise:?}");
+        ensure!(!promise.is_needed() || diagnosis.verdict(promise) != Verdict::NotKept, "not kept: {found:?}");
+        let silent =
+            found.iter().find(|it| it.value.is_empty() || (it.verdict != Verdict::Kept && it.advice.is_empty()));
+        ensure!(silent.is_none(), "a finding without a word of what was seen and what to do: {silent:?}");
     }
     Ok(())
 }

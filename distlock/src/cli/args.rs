@@ -73,7 +73,14 @@ pub(crate) enum Command {
     },
     /// Check whether the backend can keep its promises as it is configured
     #[command(after_help = DOCTOR)]
-    Doctor,
+    Doctor {
+        /// The name that is taken on trial, for users who may not take any
+        #[arg(long, value_name = "NAME", default_value = super::doctor::TRIAL)]
+        name: OsString,
+        /// Print JSON for scripts
+        #[arg(long)]
+        json: bool,
+    },
     /// Show the effective configuration and where each value comes from
     #[command(after_help = CONFIG)]
     Config {
@@ -184,8 +191,13 @@ const DOCTOR: &str = "\
 Examples:
   distlock doctor
   distlock --url redis://10.0.0.1/ doctor
+  distlock doctor --json | jq -r '.promises[] | \"\\(.verdict): \\(.text)\"'
 
-Exit code 78: some promise cannot be kept as the backend is configured.";
+It takes and gives back the lock `distlock doctor`, and looks at settings and rights. Promises are kept; kept, but;
+not kept; or unknown, when this user may not look.
+
+Exit codes: 0 when nothing that is needed is broken, whatever is limited or unknown; that of `run` where the lock cannot be
+taken (69, 77, ..); else 78, some promise cannot be kept as the backend is configured.";
 
 const CONFIG: &str = "\
 Examples:

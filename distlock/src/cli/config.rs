@@ -102,16 +102,18 @@ impl Config {
 
     /// A `Config` error of the library, with the origin of the URL beside it.
     pub(crate) fn explain(&self, err: LockError) -> Failure {
-        let blames_url = err.kind() == ErrorKind::Config;
-        let mut failure = Failure::from(err);
-        if blames_url {
-            let origin = match &self.url.origin {
-                Origin::Default => "the URL is the default".to_owned(),
-                origin => format!("the URL is from {origin}"),
-            };
-            failure.message = format!("{} ({origin})", failure.message);
-        }
-        failure
+        let url = match err.kind() {
+            ErrorKind::Config => "the URL".to_owned(),
+            // Which server was not reached is not known wherever the time ran out.
+            ErrorKind::Unavailable => distlock::redact(&self.url.value),
+            _ => return err.into(),
+        };
+        let origin = match &self.url.origin {
+            Origin::Default => "is the default".to_owned(),
+            origin => format!("is from {origin}"),
+        };
+        let failure = Failure::from(err);
+        Failure { message: format!("{} ({url} {origin})", failure.message), ..failure }
     }
 }
 

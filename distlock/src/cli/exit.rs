@@ -1,6 +1,6 @@
 //! Exit codes: all of them, and how an error becomes one.
 
-use distlock::{ErrorKind, LockError};
+use distlock::{ErrorKind, LockError, LockName};
 
 /// `revoke`: nothing was revoked.
 pub(crate) const NO: u8 = 1;
@@ -38,6 +38,11 @@ impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
+
+    /// Names the lock where the message knows nothing of it.
+    pub(crate) fn about(self, name: &LockName) -> Self {
+        Self { message: format!("lock '{name}': {}", self.message), ..self }
+    }
 }
 
 impl From<LockError> for Failure {
@@ -46,7 +51,7 @@ impl From<LockError> for Failure {
     }
 }
 
-fn code(kind: ErrorKind) -> u8 {
+pub(crate) fn code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Timeout => TIMEOUT,
         ErrorKind::Lost | ErrorKind::NotHeld => LOST,

@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 use std::time::SystemTime;
 
-use distlock::{FencingToken, Holder, LockManager, Options, Page, Released, Revoke, Verdict, escaped};
+use distlock::{FencingToken, Holder, LockManager, Options, Page, Released, Revoke, escaped};
 use serde_json::{Value, json};
 
 use super::args::Command;
 use super::config::{Config, Sourced, WaitLimit};
-use super::exit::{CONFIG, Failure, NO, SOFTWARE};
+use super::doctor::doctor;
+use super::exit::{Failure, NO, SOFTWARE};
 use super::report::Report;
 use super::{connect, name_of, show};
 
@@ -19,6 +20,7 @@ pub(crate) async fn look(command: Command, config: &Config, report: Report) -> R
     // A bad name is refused before any connection.
     let name = match &command {
         Command::Inspect { name, .. } | Command::Revoke { name, .. } => Some(name_of(name)?),
+        Command::Doctor { name, json } => return doctor(config, &name_of(name)?, *json).await,
         _ => None,
     };
     let locks = connect(config, Options::new()).await?;
@@ -47,7 +49,6 @@ pub(crate) async fn look(command: Command, config: &Config, report: Report) -> R
             }
         }
         (Command::List { prefix, json }, _) => list(&locks, &prefix, json).await,
-        (Command::Doctor, _) => doctor(&locks).await,
         _ => Err(Failure::new(SOFTWARE, "this subcommand needs no backend")),
     }
 }
@@ -75,23 +76,6 @@ async fn list(locks: &LockManager, prefix: &str, json: bool) -> Result<u8, Failu
         print(format!("NAME\tSTATE\tTOKEN\tLEFT\tLABEL\n{lines}"))?;
     }
     Ok(0)
-}
-
-async fn doctor(locks: &LockManager) -> Result<u8, Failure> {
-    let diagnosis = locks.diagnose().await?;
-    let mut text = format!("{}\n", escaped(&diagnosis.server));
-    for finding in &diagnosis.findings {
-        let verdict = match finding.verdict {
-            Verdict::Good => "good",
-            Verdict::Limited => "limited",
-            Verdict::Bad => "BAD",
-            Verdict::Unknown => "unknown",
-        };
-        text += &format!("  {verdict:<8} {:<4} {}\n", finding.rule, escaped(&finding.text));
-    }
-    print(&text)?;
-    let bad = diagnosis.findings.iter().any(|finding| finding.verdict == Verdict::Bad);
-    Ok(if bad { CONFIG } else { 0 })
 }
 
 /// The effective values and where they come from.

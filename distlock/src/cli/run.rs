@@ -33,7 +33,7 @@ pub(crate) async fn run(globals: &Globals, args: Run, report: Report) -> Result<
     let locks = tokio::select! {
         biased;
         signal = signals.next_ending() => return Ok(SIGNAL + signal as u8),
-        locks = connecting => locks?,
+        locks = connecting => locks.map_err(|failure| failure.about(&name))?,
     };
     let spent = clock.now().saturating_since(start);
     report.info(format!("asking for lock '{name}' ({})", locks.capabilities().backend));

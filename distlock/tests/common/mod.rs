@@ -3,9 +3,11 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub(crate) mod etcd;
 pub(crate) mod mysql;
 pub(crate) mod overlap;
 pub(crate) mod redis;
+pub(crate) mod zk;
 
 use std::fs::File;
 use std::io::Read;

@@ -11,8 +11,13 @@ pub(crate) struct Mysql {
     _dir: tempfile::TempDir,
 }
 
-/// `app` may do anything in its database, `reader` may not make tables.
+/// `app` may do anything in its database, `reader` may not make tables, `poor` may only look, `admin` may do anything anywhere.
 const SETUP: &str = "CREATE DATABASE locks;
+CREATE TABLE locks.other (a INT);
+CREATE USER 'poor'@'%' IDENTIFIED BY 'se:cret';
+GRANT SELECT ON locks.* TO 'poor'@'%';
+CREATE USER 'admin'@'%' IDENTIFIED BY 'se:cret';
+GRANT ALL ON *.* TO 'admin'@'%';
 CREATE USER 'app'@'%' IDENTIFIED BY 'se:cret';
 GRANT ALL ON locks.* TO 'app'@'%';
 CREATE USER 'reader'@'%' IDENTIFIED BY 'se:cret';
@@ -59,6 +64,19 @@ impl Mysql {
 
     pub(crate) fn url(&self, login: &str) -> String {
         format!("mysql://{login}@127.0.0.1:{}/locks", self.port)
+    }
+}
+
+impl Mysql {
+    /// Runs a statement as one who may do anything.
+    #[track_caller]
+    pub(crate) fn run(&self, statement: &str) {
+        let done = Command::new("mariadb")
+            .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=admin", "--password=se:cret"])
+            .args([&format!("--port={}", self.port), "locks", "--execute", statement])
+            .output()
+            .expect("mariadb does not start; install the package mariadb-client");
+        assert!(done.status.success(), "{statement}: {}", String::from_utf8_lossy(&done.stderr));
     }
 }
 

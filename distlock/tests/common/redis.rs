@@ -1,6 +1,7 @@
 //! A Redis server of a test's own.
 
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -26,12 +27,23 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server does not start; install the package redis-server");
-        until("redis to listen", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        until("redis to listen", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Self { server, port, _dir: dir }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Sends commands, each of which must be answered with OK.
+    #[track_caller]
+    pub(crate) fn tell(&self, commands: &[&str]) {
+        let line = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut answers = BufReader::new(line.try_clone().unwrap()).lines();
+        for command in commands {
+            (&line).write_all(format!("{command}\r\n").as_bytes()).unwrap();
+            assert_eq!(answers.next().unwrap().unwrap(), "+OK", "{command}");
+        }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -76,7 +76,9 @@ impl DistributedLock for FenceBase {
     }
 
     async fn diagnose(&self) -> Result<Diagnosis, LockError> {
-        self.inner.diagnose().await
+        let mut found = self.inner.diagnose().await?;
+        found.newest_token = found.newest_token.map(|token| raised(token, self.base));
+        Ok(found)
     }
 
     async fn close(&self) -> Result<(), LockError> {
