@@ -2,6 +2,8 @@
 # `etcdctl lock`, one process for each acquisition. Arguments: ADDRESS PREFIX SECONDS. The line protocol is that of lines.py.
 set -euo pipefail
 export ETCDCTL_API=3
+command -v etcdctl >/dev/null
+command -v setpriv >/dev/null
 echo ready
 while read -r order; do
   if [ "$order" = acquire ]; then

@@ -93,6 +93,7 @@ fn neighbours() -> (Vec<Arc<Neighbour>>, Arc<Neighbour>) {
         row("kazoo", &zk, folder, programs::kazoo, "python3-kazoo"),
         row("curator", &zk, folder, programs::curator, "default-jdk-headless libcurator-recipes-java"),
         row("go-mutex", &etcd, "", programs::go_mutex, "golang-go golang-etcd-server-dev"),
+        row("lock-service", &etcd, "", programs::lock_service, "python3"),
         row("etcdctl", &etcd, "", programs::etcdctl, "etcd-client"),
     ];
     (neighbours, stranger)

@@ -69,6 +69,10 @@ pub(crate) fn go_mutex() -> Result<Command, Stop> {
     Ok(Command::new(folder.join("mutex")))
 }
 
+pub(crate) fn lock_service() -> Result<Command, Stop> {
+    Ok(python("lock_service.py"))
+}
+
 pub(crate) fn etcdctl() -> Result<Command, Stop> {
     let mut command = Command::new("bash");
     command.arg(format!("{SOURCES}/etcdctl.sh"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use conformance_tests::{Outcome, Stop, ensure, eventually};
 use futures_util::future::BoxFuture;
-use lock_core::{HolderState, LockManager};
+use lock_core::{ErrorKind, HolderState, LockManager, Released, Revoke};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -16,12 +16,13 @@ use crate::client::{Client, STEP_LIMIT};
 pub(crate) type Scenario = fn(Arc<Neighbour>) -> BoxFuture<'static, Outcome>;
 
 /// Each scenario has a name of its own to lock.
-pub(crate) const ALL: [(&str, Scenario); 5] = [
+pub(crate) const ALL: [(&str, Scenario); 6] = [
     ("both_take_turns", |n| Box::pin(both_take_turns(n))),
     ("it_waits_while_we_hold", |n| Box::pin(it_waits_while_we_hold(n))),
     ("we_wait_while_it_holds", |n| Box::pin(we_wait_while_it_holds(n))),
     ("it_dies_holding", |n| Box::pin(it_dies_holding(n))),
     ("it_dies_waiting", |n| Box::pin(it_dies_waiting(n))),
+    ("it_is_revoked", |n| Box::pin(it_is_revoked(n))),
 ];
 
 const LONG: Duration = Duration::from_secs(30);
@@ -93,6 +94,23 @@ async fn it_dies_waiting(n: Arc<Neighbour>) -> Outcome {
     theirs.stays_silent(WATCHED).await?;
     theirs.kill()?;
     guard.release().await?;
+    ours.lock(&name).wait(STEP_LIMIT).acquire().await?.release().await?;
+    Ok(ours.close().await?)
+}
+
+async fn it_is_revoked(n: Arc<Neighbour>) -> Outcome {
+    let name = format!("{}-is-revoked", n.name);
+    let (ours, mut theirs) = (n.backend.locks().await?, n.client(&name, LONG).await?);
+    theirs.acquire().await?;
+    // A mark lets nobody in beside it, whether it is of use or refused.
+    match ours.revoke(&name, None, Revoke::Mark).await {
+        Ok(Released::Released) => {}
+        Err(error) if error.kind() == ErrorKind::Foreign => {}
+        other => return Err(format!("a mark answered {other:?}").into()),
+    }
+    ensure!(ours.lock(&name).try_acquire().await?.is_none(), "both hold");
+    let revoked = ours.revoke(&name, None, Revoke::Now).await?;
+    ensure!(revoked == Released::Released, "revoking answered {revoked:?}");
     ours.lock(&name).wait(STEP_LIMIT).acquire().await?.release().await?;
     Ok(ours.close().await?)
 }
