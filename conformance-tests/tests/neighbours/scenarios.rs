@@ -1,7 +1,7 @@
 //! What must hold between them and us.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use conformance_tests::{Outcome, Stop, ensure, eventually};
@@ -16,8 +16,9 @@ use crate::client::{Client, STEP_LIMIT};
 pub(crate) type Scenario = fn(Arc<Neighbour>) -> BoxFuture<'static, Outcome>;
 
 /// Each scenario has a name of its own to lock.
-pub(crate) const ALL: [(&str, Scenario); 6] = [
+pub(crate) const ALL: [(&str, Scenario); 7] = [
     ("both_take_turns", |n| Box::pin(both_take_turns(n))),
+    ("it_gets_its_turn_in_a_crowd", |n| Box::pin(it_gets_its_turn_in_a_crowd(n))),
     ("it_waits_while_we_hold", |n| Box::pin(it_waits_while_we_hold(n))),
     ("we_wait_while_it_holds", |n| Box::pin(we_wait_while_it_holds(n))),
     ("it_dies_holding", |n| Box::pin(it_dies_holding(n))),
@@ -33,6 +34,8 @@ const WATCHED: Duration = Duration::from_millis(700);
 
 /// The turns that each side takes.
 const TURNS: u64 = 100;
+/// The turns of a neighbour that stands in no queue, while ours do.
+const TURNS_IN_A_CROWD: u64 = 3;
 
 async fn we_wait_while_it_holds(n: Arc<Neighbour>) -> Outcome {
     let name = format!("{}-holds", n.name);
@@ -183,6 +186,39 @@ async fn their_turns(theirs: &mut Client, shared: &Unprotected) -> Result<u64, S
         turns += 1;
     }
     Ok(turns)
+}
+
+/// Three of ours, over two connections, so that somebody of ours always waits.
+async fn it_gets_its_turn_in_a_crowd(n: Arc<Neighbour>) -> Outcome {
+    let name = format!("{}-crowd", n.name);
+    let (one, other) = (n.backend.locks().await?, n.backend.locks().await?);
+    let mut theirs = n.client(&name, LONG).await?;
+    let shared = Unprotected { count: AtomicU64::new(0), last: watch::channel(None).0 };
+    let done = AtomicBool::new(false);
+    let ours = async |locks: &LockManager| -> Result<u64, Stop> {
+        let mut turns = 0;
+        while !done.load(Ordering::SeqCst) {
+            let guard = locks.lock(&name).ttl(LONG).wait(STEP_LIMIT).acquire().await?;
+            shared.turn(Side::Ours).await;
+            guard.release().await?;
+            turns += 1;
+        }
+        Ok(turns)
+    };
+    let its = async {
+        for _ in 0..TURNS_IN_A_CROWD {
+            theirs.acquire().await?;
+            shared.turn(Side::Theirs).await;
+            theirs.release().await?;
+        }
+        done.store(true, Ordering::SeqCst);
+        Ok(TURNS_IN_A_CROWD)
+    };
+    let (a, b, c, its) = tokio::try_join!(ours(&one), ours(&one), ours(&other), its)?;
+    let (turns, count) = (a + b + c + its, shared.count.load(Ordering::SeqCst));
+    ensure!(count == turns, "{turns} turns, and the count is {count}: two were in at once");
+    one.close().await?;
+    Ok(other.close().await?)
 }
 
 /// A client that does not see our locks fails where it must.
