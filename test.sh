@@ -30,6 +30,14 @@ if [ "$mode" != quick ]; then
   [ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
   need etcd etcd-server
   need etcdctl etcd-client
+  # The other clients that ours must exclude with (docs/neighbours.md).
+  need javac default-jdk-headless
+  need go golang-go
+  for file in /usr/share/java/curator-recipes.jar:libcurator-recipes-java \
+    /usr/share/gocode/src/go.etcd.io/etcd/clientv3:golang-etcd-server-dev /usr/lib/python3/dist-packages/redis:python3-redis \
+    /usr/lib/python3/dist-packages/kazoo:python3-kazoo /usr/lib/python3/dist-packages/pip:python3-pip; do
+    [ -e "${file%%:*}" ] || missing+=("${file#*:}")
+  done
 fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

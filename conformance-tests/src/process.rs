@@ -69,7 +69,7 @@ impl Process {
     }
 
     /// Takes the pipes that the command asked for.
-    pub(crate) fn with_child<T>(&self, f: impl FnOnce(&mut Child) -> T) -> T {
+    pub fn with_child<T>(&self, f: impl FnOnce(&mut Child) -> T) -> T {
         f(&mut self.child.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

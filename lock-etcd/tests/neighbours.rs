@@ -1,57 +1,15 @@
-//! Other clients and other data in the same cluster.
+//! Other data in the same cluster. Other clients: conformance-tests/tests/neighbours.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use etcd_client::{CompactionOptions, PutOptions};
-use lock_core::{DistributedLock, HolderState, LockName, Page};
-use support::{Cluster, ask, eventually, give_back, keys, request, take, waiting};
+use lock_core::{DistributedLock, Page};
+use support::{Cluster, ask, give_back, keys, request, take, waiting};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcdctl_lock_excludes_with_us_both_ways() {
-    let cluster = Cluster::start().await;
-    let lock = cluster.lock().await;
-    // Theirs keeps ours out, and ours comes next.
-    let mut theirs =
-        cluster.etcdctl().args(["lock", "job"]).stdout(Stdio::piped()).spawn().expect("etcdctl is missing");
-    let mut line = String::new();
-    // Kept open: it dies of a closed pipe without a release.
-    let mut said = BufReader::new(theirs.stdout.take().unwrap());
-    said.read_line(&mut line).unwrap();
-    assert!(line.starts_with("job/"), "{line}");
-    assert!(ask(&lock, &request("job", S(20))).await.is_none());
-    let shown = lock.inspect(&LockName::new("job").unwrap()).await.unwrap().unwrap();
-    assert_eq!((shown.state, format!("job/{}", shown.owner).as_str()), (HolderState::Foreign, line.trim()));
-    let asked = waiting("job", S(20), S(20));
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { ask(&lock, &asked).await.unwrap() }
-    });
-    assert!(
-        eventually(S(5), || async {
-            lock.inspect(&LockName::new("job").unwrap()).await.unwrap().is_some_and(|holder| holder.waiters == Some(1))
-        })
-        .await
-    );
-    // It releases at an interrupt.
-    let killed = std::process::Command::new("kill").args(["-INT", &theirs.id().to_string()]).status().unwrap();
-    assert!(killed.success());
-    let ours = tokio::time::timeout(S(5), next).await.unwrap().unwrap();
-    let _ = theirs.wait();
-    // Ours keeps theirs out, and theirs comes next.
-    let mut theirs = cluster.etcdctl().args(["lock", "job", "echo", "in"]).stdout(Stdio::piped()).spawn().unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(theirs.try_wait().unwrap().is_none(), "etcdctl lock ran beside us");
-    give_back(ours).await;
-    let output = tokio::task::spawn_blocking(|| theirs.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "in\n");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_without_a_lease_and_keys_further_below_are_not_in_the_way() {

@@ -68,15 +68,21 @@ pub(crate) enum Due {
 }
 
 impl Session {
-    /// Opens one, of at least that time-out.
+    /// Opens one, of at least that time-out. While servers are silent it goes on trying.
     pub(crate) async fn open(config: &ZkConfig, asked: Duration, gap: Duration) -> Result<Arc<Self>, LockError> {
         let clock = Clock::system();
-        let sent = clock.now();
-        let connector = config
-            .connector()
-            .with_session_timeout(asked)
-            .with_connection_timeout((asked * 2 / 5).min(LONGEST_SILENCE));
-        let client = connector.connect(&config.cluster()).await.map_err(failed)?;
+        let (sent, client) = loop {
+            let connector = config
+                .connector()
+                .with_session_timeout(asked)
+                .with_connection_timeout((asked * 2 / 5).min(LONGEST_SILENCE));
+            let sent = clock.now();
+            match connector.connect(&config.cluster()).await {
+                // The driver tries no longer than the time-out that it asks for. How long we try is for the caller to bound.
+                Err(Error::Timeout) => {}
+                connected => break (sent, connected.map_err(failed)?),
+            }
+        };
         let states = client.state_watcher();
         let mut pulse = Pulse::new(sent, gap);
         pulse.set_alone(Some(is_alone(&client).await));
