@@ -9,6 +9,7 @@ pub(crate) mod overlap;
 pub(crate) mod redis;
 pub(crate) mod zk;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,12 @@ impl Lab {
 
     /// The tool with nothing of ours in its environment, and no backend but the default.
     pub(crate) fn bare(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        self.clean(env!("CARGO_BIN_EXE_distlock"))
+    }
+
+    /// A program with nothing of ours in its environment.
+    pub(crate) fn clean(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let name = name.into_string().unwrap();
             if name.starts_with("DISTLOCK_") || name.starts_with("XDG_") {

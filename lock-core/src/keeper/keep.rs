@@ -82,10 +82,12 @@ struct Course {
 }
 
 impl Course {
-    /// Until when the lease may be trusted. While the guard lives its own word counts, which the user's thread may have ended.
+    /// Until when the lease may be trusted. While the guard lives its own word counts, which the user's thread may have ended. A release ends it,
+    /// too, a moment before the keeper is told: that is no loss (rule L3).
     fn valid_until(&self, hold: &Hold, lease: &dyn Lease) -> Deadline {
         match self.leaving {
-            None => hold.valid_until().unwrap_or(Deadline::PAST),
+            None if hold.lost_reason().is_some() => Deadline::PAST,
+            None => hold.valid_until().unwrap_or_else(|| lease.valid_until()),
             Some(_) => lease.valid_until(),
         }
     }
