@@ -11,12 +11,15 @@ use etcd_client::{
 use lock_core::{DistributedLock, LockError, LockName, Owner};
 use lock_etcd::{EtcdConfig, EtcdLock};
 
-use crate::servers::etcd::EtcdServer;
+use crate::servers::etcd::{Etcd, EtcdServer};
 use crate::{Entry, Harness, Instance, Need, Server, Stop};
 
-/// etcd: an instance is a cluster of one member.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EtcdHarness;
+/// etcd: an instance is a cluster of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct EtcdHarness {
+    /// How many members it has.
+    pub members: usize,
+}
 
 #[async_trait]
 impl Harness for EtcdHarness {
@@ -29,7 +32,7 @@ impl Harness for EtcdHarness {
     }
 
     async fn start(&self) -> Result<Arc<dyn Instance>, Stop> {
-        Ok(Arc::new(EtcdInstance { server: EtcdServer::start(&[]).await? }))
+        Ok(Arc::new(EtcdInstance { server: EtcdServer::of(Etcd::with(&[]), self.members).await? }))
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError> {
@@ -45,7 +48,7 @@ struct EtcdInstance {
 #[async_trait]
 impl Instance for EtcdInstance {
     fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}", self.server.port())
+        format!("etcd://{}", self.server.hosts())
     }
 
     async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {

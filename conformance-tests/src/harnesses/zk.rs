@@ -10,12 +10,15 @@ use lock_zk::{ZkConfig, ZkLock};
 use tokio::runtime::Runtime;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-use crate::servers::zk::ZkServer;
+use crate::servers::zk::{Zk, ZkServer};
 use crate::{Entry, Harness, Instance, Need, Server, Stop};
 
-/// ZooKeeper: an instance is a server of its own.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ZkHarness;
+/// ZooKeeper: an instance is a server or an ensemble of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct ZkHarness {
+    /// How many servers it has.
+    pub members: usize,
+}
 
 #[async_trait]
 impl Harness for ZkHarness {
@@ -29,7 +32,7 @@ impl Harness for ZkHarness {
     }
 
     async fn start(&self) -> Result<Arc<dyn Instance>, Stop> {
-        let server = ZkServer::start().await?;
+        let server = ZkServer::of(Zk { tick: 100 }, self.members).await?;
         Ok(Arc::new(ZkInstance { store: ZkStore::new(server.port())?, server }))
     }
 
@@ -47,7 +50,7 @@ struct ZkInstance {
 #[async_trait]
 impl Instance for ZkInstance {
     fn url(&self) -> String {
-        format!("zk://127.0.0.1:{}{ROOT}", self.server.port())
+        format!("zk://{}{ROOT}", self.server.hosts())
     }
 
     async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
