@@ -72,7 +72,9 @@ impl Product for Zk {
             .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"])
             // Empty folders are looked for twice a second, so that the suite can see them vanish.
             .arg("-Dznode.container.checkIntervalMs=500")
-            .arg("-Dzookeeper.jmx.log4j.disable=true");
+            .arg("-Dzookeeper.jmx.log4j.disable=true")
+            // A vote that was lost is cast again soon; by default it takes up to a minute.
+            .arg("-Dzookeeper.fastleader.maxNotificationInterval=400");
         if let Some(door) = seat.door {
             command
                 .arg(format!("-DsocksProxyHost={}", door.ip()))
