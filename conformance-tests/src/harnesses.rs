@@ -1,6 +1,6 @@
 //! The harnesses of the backends that live in this repository. One file a backend.
 
-#[cfg(all(feature = "redis", feature = "sqlite"))]
+#[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
 pub mod attached;
 #[cfg(feature = "etcd")]
 pub mod etcd;

@@ -67,6 +67,7 @@ mod bench;
 pub mod case;
 mod cases;
 mod child;
+pub mod counters;
 mod harness;
 pub mod harnesses;
 #[cfg(feature = "redis")]

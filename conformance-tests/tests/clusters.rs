@@ -186,7 +186,7 @@ async fn besiege<P: Kind>(product: P, faults: impl Fn(u32) -> Vec<(Fault, Durati
 #[tokio::test(flavor = "multi_thread")]
 async fn zookeeper_never_grants_what_is_held_beyond_a_cut() -> Result<(), Stop> {
     let ms = Duration::from_millis;
-    besiege(Zk { tick: 100 }, |round| {
+    besiege(Zk { tick: 100, sync_limit: 5 }, |round| {
         let pause = ms(1_000 + u64::from(round * 300 % 900));
         vec![
             (Fault::FollowerCut, ms(1_000)),

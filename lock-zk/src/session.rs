@@ -274,7 +274,7 @@ async fn beat_once(client: Client, session: Weak<Session>) -> Result<(), Error> 
         None => is_alone(&client).await,
     };
     locked(&session()?.pulse).set_alone(Some(alone));
-    client.check_stat("/").await?;
+    client.sync("/").await?;
     let pause = {
         let session = session()?;
         let (now, mut pulse) = (session.now(), locked(&session.pulse));

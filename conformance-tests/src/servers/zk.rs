@@ -21,6 +21,15 @@ const SUPERUSER: &str = "-Dzookeeper.DigestAuthenticationProvider.superDigest=su
 pub struct Zk {
     /// A tick, in milliseconds.
     pub tick: u32,
+    /// How many ticks an ensemble's servers may be silent to each other.
+    pub sync_limit: u32,
+}
+
+/// With a tick of 100 ms, and two seconds of patience on a busy machine.
+impl Default for Zk {
+    fn default() -> Self {
+        Self { tick: 100, sync_limit: 20 }
+    }
 }
 
 /// ZooKeeper servers, one or an ensemble.
@@ -35,7 +44,7 @@ impl ZkServer {
     /// # Cancel safety
     /// Dropping it ends the server.
     pub async fn start() -> Result<Self, Stop> {
-        Self::of(Zk { tick: 100 }, 1).await
+        Self::of(Zk::default(), 1).await
     }
 }
 
@@ -59,7 +68,7 @@ impl Product for Zk {
         );
         if !seat.is_alone() {
             std::fs::write(data.join("myid"), seat.member.to_string())?;
-            settings.push_str("initLimit=50\nsyncLimit=5\n");
+            settings.push_str(&format!("initLimit=50\nsyncLimit={}\n", self.sync_limit));
             for (member, ports) in seat.peers.iter().enumerate() {
                 settings.push_str(&format!("server.{member}=127.0.0.1:{}:{}\n", ports[0], ports[1]));
             }
