@@ -70,6 +70,8 @@ mod child;
 pub mod counters;
 mod harness;
 pub mod harnesses;
+#[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
+pub mod held;
 #[cfg(feature = "redis")]
 pub mod last_act;
 #[cfg(feature = "mutants")]

@@ -81,8 +81,11 @@ fn end_of(held: Held) -> thread::JoinHandle<Instant> {
     })
 }
 
-/// One fault; by how much the holder's loss came before the waiter's grant.
-async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, round: u32) -> Result<Duration, Stop> {
+/// What one fault showed: by how much the holder's loss came before the waiter's grant, or how both held the lock.
+type Shown = Result<Duration, String>;
+
+/// Strikes once. An error says that it could not be carried out.
+async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, round: u32) -> Result<Shown, Stop> {
     let leader = cluster.leader().await?;
     let victim = match fault {
         Fault::FollowerCut | Fault::LeaderOfPaused(_) => (leader + 1) % 3,
@@ -125,6 +128,7 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     }
     let (granted, answer) = timeout(ttl * 4 + Duration::from_secs(20), waiting).await??;
     let next = answer?;
+    // A loss that is told from here on is too late.
     cluster.cut(victim, false);
     cluster.members()[victim].resume()?;
     // The thread must have seen it by now, or sees it at once.
@@ -138,9 +142,28 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     // Not every line works yet; what is left ends with its TTL.
     let _ = timeout(Duration::from_secs(1), holder.close()).await;
     waiter.close().await?;
-    granted.checked_sub(lost).ok_or_else(|| {
-        format!("{name}: both held it: granted after {granted:?}, lost after {lost:?} only ({reason:?})").into()
-    })
+    Ok(granted.checked_sub(lost).ok_or_else(|| {
+        format!("{name}: both held it: granted after {granted:?}, lost after {lost:?} only ({reason:?})")
+    }))
+}
+
+/// Strikes, and once more where servers that were hurt before had not come to rest yet.
+async fn strike_well<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, round: u32) -> Result<Shown, Stop> {
+    let mut tries = 4;
+    loop {
+        let struck = strike(cluster, fault, ttl, round).await;
+        // Whatever came of it, the next finds all well.
+        for (number, member) in cluster.members().iter().enumerate() {
+            cluster.cut(number, false);
+            member.resume()?;
+        }
+        cluster.ready().await?;
+        tries -= 1;
+        match struck {
+            Err(stop) if tries > 0 => println!("{} {fault:?} {round}: {stop:?}; once more", P::NAME),
+            struck => return struck,
+        }
+    }
 }
 
 async fn besiege<P: Kind>(product: P, faults: impl Fn(u32) -> Vec<(Fault, Duration)>) -> Result<(), Stop> {
@@ -155,19 +178,9 @@ async fn besiege<P: Kind>(product: P, faults: impl Fn(u32) -> Vec<(Fault, Durati
             if fault.is_pause() && round > 0 && asked.is_none() {
                 continue;
             }
-            let struck = strike(&cluster, fault, ttl, round).await;
-            // Whatever came of it, the next finds all well.
-            for number in 0..3 {
-                cluster.cut(number, false);
-                cluster.members()[number].resume()?;
-            }
-            cluster.ready().await?;
-            match struck {
+            match strike_well(&cluster, fault, ttl, round).await? {
                 Ok(margin) => margins[number].push(margin),
-                Err(stop) => {
-                    println!("{} {fault:?} {round}: {stop:?}", P::NAME);
-                    broken.push(stop);
-                }
+                Err(both) => broken.push(both),
             }
         }
     }

@@ -72,9 +72,12 @@ impl Pulse {
     pub(crate) fn sign(&mut self, sent: Deadline, now: Deadline) {
         if self.is_alone() {
             self.proved = self.proved.max(sent);
+            return;
         }
         if self.signs.back().is_none_or(|last| sent.saturating_since(last.sent) * GRAIN >= self.tempo.gap) {
             self.signs.push_back(Sign { sent, answered: now });
+            // More than a few gaps' worth stand here only while nothing can be proved.
+            self.signs.drain(..self.signs.len().saturating_sub(4 * GRAIN as usize));
         }
     }
 

@@ -180,6 +180,18 @@ impl Harness for Attached {
     }
 }
 
+/// How to log in at a MySQL URL.
+pub(crate) fn mysql_options_of(url: &str) -> Result<MySqlConnectOptions, Stop> {
+    mysql_options(&Parts::new(url)?)
+}
+
+/// The port of a URL's first host.
+pub(crate) fn first_port(url: &str) -> Result<u16, Stop> {
+    let url = Parts::new(url)?;
+    let first = url.hosts(url.default_port()).remove(0);
+    Ok(first.rsplit(':').next().unwrap_or_default().parse()?)
+}
+
 fn mysql_options(url: &Parts) -> Result<MySqlConnectOptions, Stop> {
     if url.path.contains("table=") {
         return Err("the suite looks into the default table; leave table= out".into());
