@@ -1,6 +1,6 @@
 //! The harnesses of the backends that live in this repository. One file a backend.
 
-#[cfg(all(feature = "redis", feature = "sqlite"))]
+#[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
 pub mod attached;
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -16,3 +16,8 @@ mod sqlite_freezer;
 pub mod through_contract;
 #[cfg(feature = "zk")]
 pub mod zk;
+
+/// How many members an instance is to have that may have several: the number in `CONFORMANCE_MEMBERS`, or one.
+pub fn members() -> usize {
+    std::env::var("CONFORMANCE_MEMBERS").ok().and_then(|members| members.parse().ok()).unwrap_or(1)
+}

@@ -67,8 +67,11 @@ mod bench;
 pub mod case;
 mod cases;
 mod child;
+pub mod counters;
 mod harness;
 pub mod harnesses;
+#[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
+pub mod held;
 #[cfg(feature = "redis")]
 pub mod last_act;
 #[cfg(feature = "mutants")]

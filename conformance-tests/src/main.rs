@@ -8,7 +8,7 @@ use conformance_tests::harnesses::memory::MemoryHarness;
 const USAGE: &str = "usage: conformance-tests URL [FILTER] [--report FILE] [FLAGS OF cargo test]
 
 Runs the conformance suite against the backend at URL: memory:, sqlite:///path/locks.db,
-redis://host:port/
+redis://host:port/, mysql://user:password@host/database, zk://host,host/folder, or etcd://host,host (with the feature etcd).
 The store is used under random names and left as it was found. What would need to stop or wipe it is not run;
 a backend's own test in the source tree starts servers for that.";
 

@@ -1,7 +1,11 @@
 //! Servers that the suite starts itself, on free ports, in temporary folders. One file a server.
 
+#[cfg(any(feature = "etcd", feature = "zk"))]
+pub mod cluster;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(any(feature = "etcd", feature = "zk"))]
+mod links;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "redis")]

@@ -186,8 +186,12 @@ impl<'a> Attempt<'a> {
         self.inner.hook(self.request.owner, kept, false);
         pending.unclear = Some(kept.clone());
         let answer = bounded(self.request.operation_timeout, async {
+            let asked = kept.now();
             match link.txn(txn, Resend::Never).await {
-                Ok(answer) => Ok(Put::Done(answer)),
+                Ok(answer) => {
+                    kept.confirm(asked, answer.header());
+                    Ok(Put::Done(answer))
+                }
                 Err(failure) if is_lease_gone(&failure.error) => Ok(Put::LeaseGone),
                 Err(failure) if meaning_of(&failure.error).effect == Effect::NotApplied => {
                     Err(link.error(failure).with_effect(Effect::NotApplied))

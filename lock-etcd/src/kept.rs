@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse};
 use lock_core::{Clock, Deadline, LockError, Owner};
 
 use crate::connection::{Link, Resend, lock};
@@ -28,11 +28,20 @@ pub(crate) struct Kept {
 }
 
 struct Known {
-    /// When the last confirmed request that prolonged it was sent.
-    sent: Deadline,
+    last: Claim,
+    /// When the last request was sent that surely prolonged it.
+    proved: Deadline,
     gone: bool,
     /// Entries of which nobody takes care at the moment, and since when.
     orphans: HashMap<Owner, Deadline>,
+}
+
+/// A heart-beat that was answered: by the leader, or by a member that has not noticed yet that it leads no longer.
+#[derive(Clone, Copy)]
+struct Claim {
+    sent: Deadline,
+    /// The term that the member had reached before.
+    term: u64,
 }
 
 /// What a heart-beat was answered.
@@ -58,7 +67,13 @@ impl Kept {
             ttl: Duration::from_secs(ttl),
             own,
             clock,
-            state: Mutex::new(Known { sent, gone: false, orphans: HashMap::new() }),
+            // A majority took part in the grant, whatever comes after.
+            state: Mutex::new(Known {
+                last: Claim { sent, term: u64::MAX },
+                proved: sent,
+                gone: false,
+                orphans: HashMap::new(),
+            }),
             beating: tokio::sync::Mutex::default(),
             sentinel: tokio::sync::Mutex::default(),
         })
@@ -72,18 +87,24 @@ impl Kept {
         if !self.is_usable() {
             return Ok(Beat::Gone);
         }
-        if !self.own && lock(&self.state).sent >= fresh {
+        if !self.own && lock(&self.state).last.sent >= fresh {
             return Ok(Beat::Alive);
         }
         let sent = self.clock.now();
         let request = |client: &Client| {
-            let (mut leases, id) = (client.lease_client(), self.id);
-            // A stream for one answer: it cannot stall unnoticed.
-            async move { leases.keep_alive(id).await.map(drop) }
+            let (mut kv, mut leases, id) = (client.kv_client(), client.lease_client(), self.id);
+            async move {
+                // The member's own answer, to learn its term.
+                let options = GetOptions::new().with_serializable().with_count_only();
+                let answer = kv.get(keys::sentinel(id), Some(options)).await?;
+                let term = answer.header().map_or(0, ResponseHeader::raft_term);
+                // A stream for one answer: it cannot stall unnoticed.
+                leases.keep_alive(id).await.map(|_| term)
+            }
         };
         match link.send(Resend::Once, request).await {
-            Ok(()) => {
-                lock(&self.state).sent = sent;
+            Ok(term) => {
+                lock(&self.state).last = Claim { sent, term };
                 Ok(Beat::Alive)
             }
             Err(failure) if is_lease_gone(&failure.error) => {
@@ -92,6 +113,25 @@ impl Kept {
             }
             Err(failure) => Err(link.error(failure)),
         }
+    }
+
+    /// Now, by the clock of its heart-beats.
+    pub(crate) fn now(&self) -> Deadline {
+        self.clock.now()
+    }
+
+    /// A request that a majority took part in, made at that moment, was answered. If no new leader had come since the last heart-beat, that counts; whoever
+    /// leads later gives the lease its whole TTL anew. Answers whether it does.
+    pub(crate) fn confirm(&self, asked: Deadline, header: Option<&ResponseHeader>) -> bool {
+        let mut state = lock(&self.state);
+        let counts = header.is_some_and(|header| header.raft_term() <= state.last.term);
+        if counts {
+            state.proved = state.proved.max(state.last.sent.min(asked));
+        } else {
+            // The next one is not to rely on it.
+            state.last.sent = state.proved.min(state.last.sent);
+        }
+        counts
     }
 
     /// The server does not know it any more.
@@ -109,19 +149,20 @@ impl Kept {
 
     /// Whether its time has not run out by this client's clock.
     pub(crate) fn is_running(&self) -> bool {
-        !self.clock.has_passed(Deadline::valid_until(lock(&self.state).sent, self.ttl))
+        !self.clock.has_passed(Deadline::valid_until(lock(&self.state).last.sent, self.ttl))
     }
 
-    /// How long ago it was prolonged.
+    /// How long ago it was prolonged, as far as that can be told by a heart-beat alone.
     pub(crate) fn age(&self) -> Duration {
-        self.clock.now().saturating_since(lock(&self.state).sent)
+        self.clock.now().saturating_since(lock(&self.state).last.sent)
     }
 
     /// Until when its holder may trust it, by the holder's clock.
     pub(crate) fn valid_until(&self, clock: &Clock) -> Deadline {
         // Their clock first, so that a pause in between shortens.
         let theirs = clock.now();
-        Deadline::valid_until(theirs.before(self.age()), self.ttl)
+        let age = self.clock.now().saturating_since(lock(&self.state).proved);
+        Deadline::valid_until(theirs.before(age), self.ttl)
     }
 
     pub(crate) fn orphan(&self, owner: Owner) {

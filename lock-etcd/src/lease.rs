@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, Compare, CompareOp, DeleteOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Client, Compare, CompareOp, DeleteOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use lock_core::{
-    Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal, bounded,
+    Clock, Deadline, ErrorKind, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal, bounded,
 };
 
 use crate::backend::Inner;
@@ -44,7 +44,7 @@ pub(crate) struct Own {
 
 impl Own {
     /// Looks whether the entry still stands as it was written. An answer of a few bytes, as long as it does.
-    pub(crate) async fn look(&self) -> Result<Option<LostReason>, LockError> {
+    pub(crate) async fn look(&self) -> Result<(Option<LostReason>, TxnResponse), LockError> {
         let compared =
             |f: fn(Vec<u8>, CompareOp, i64) -> Compare, number| f(self.key.clone(), CompareOp::Equal, number);
         let txn = Txn::new()
@@ -52,13 +52,12 @@ impl Own {
             .or_else([TxnOp::get(self.key.clone(), None)]);
         let link = &self.inner.link;
         let answer = link.txn(txn, Resend::Once).await.map_err(|failure| link.error(failure))?;
-        if answer.succeeded() {
-            return Ok(None);
-        }
-        Ok(match answer.op_responses().first() {
+        let lost = match answer.op_responses().first() {
+            _ if answer.succeeded() => None,
             Some(TxnOpResponse::Get(found)) => self.verdict(found.kvs().first()),
             _ => Some(LostReason::Removed),
-        })
+        };
+        Ok((lost, answer))
     }
 
     /// Why the lease is lost, by what stands under its key.
@@ -117,20 +116,30 @@ impl EtcdLease {
 
     async fn prolong(&mut self) -> Result<Renewal, LockError> {
         let own = self.own();
-        let (beat, loss) = tokio::try_join!(self.kept.beat(&self.inner.link), own.look())?;
+        // A second time where a new leader came in between.
+        for _ in 0..2 {
+            let asked = self.kept.now();
+            let (beat, (loss, answer)) = tokio::try_join!(self.kept.beat(&self.inner.link), own.look())?;
+            if let Some(renewal) = self.judge(beat, loss) {
+                return Ok(renewal);
+            }
+            if self.kept.confirm(asked, answer.header()) {
+                self.valid_until = self.kept.valid_until(&self.clock);
+                return Ok(Renewal::Renewed);
+            }
+        }
+        Err(LockError::new(ErrorKind::Unavailable, "the leader changed during the renewal").advice("try again"))
+    }
+
+    /// What is lost by these answers.
+    fn judge(&self, beat: Beat, loss: Option<LostReason>) -> Option<Renewal> {
         if beat == Beat::Gone {
             let expired = self.clock.has_passed(self.valid_until);
-            return Ok(Renewal::Lost(if expired { LostReason::Expired } else { LostReason::SessionLost }));
+            return Some(Renewal::Lost(if expired { LostReason::Expired } else { LostReason::SessionLost }));
         }
-        match loss {
-            Some(LostReason::Removed) if self.clock.has_passed(self.valid_until) => {
-                Ok(Renewal::Lost(LostReason::Expired))
-            }
-            Some(reason) => Ok(Renewal::Lost(reason)),
-            None => {
-                self.valid_until = self.kept.valid_until(&self.clock);
-                Ok(Renewal::Renewed)
-            }
+        match loss? {
+            LostReason::Removed if self.clock.has_passed(self.valid_until) => Some(Renewal::Lost(LostReason::Expired)),
+            reason => Some(Renewal::Lost(reason)),
         }
     }
 

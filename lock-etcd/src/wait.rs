@@ -96,7 +96,7 @@ pub(crate) async fn lost(own: Own) -> LostReason {
 async fn watch_own(own: &Own) -> Result<Option<LostReason>, LockError> {
     let (inner, limit) = (&own.inner, own.limit);
     let mut events = watch(inner, limit, &own.key).await?;
-    if let Some(reason) = bounded(limit, own.look()).await? {
+    if let (Some(reason), _) = bounded(limit, own.look()).await? {
         return own.explain(reason).await.map(Some);
     }
     while let Some(seen) = next(inner, &mut events).await? {

@@ -222,12 +222,19 @@ impl<'a> Attempt<'a> {
 
     /// The node is the first. Without a token it is made anew, in the session of the lease: so tokens rise in the order of the grants.
     async fn grant(&self, own: Own) -> Result<Acquisition, LockError> {
-        let (request, session, path) = (self.request, &self.place.session, self.path(&own.node));
-        let token = match own.token {
+        let (request, path) = (self.request, self.path(&own.node));
+        let is_fresh = self.place.session.is_fresh();
+        let place = match is_fresh {
+            true => self.place.clone(),
+            false => self.inner.pool.move_on(&request.owner, request.ttl, &self.place).await?,
+        };
+        let session = &place.session;
+        let doubt = Doubt::new(session, request.owner);
+        let token = match own.token.filter(|_| is_fresh) {
             Some(token) => token,
             None => {
                 let sent = session.now();
-                let token = make_anew(&self.client()?, &path, &self.data, self).await?;
+                let token = make_anew(&session.client()?, &path, &self.data, self).await?;
                 session.answered(sent);
                 token
             }
@@ -241,9 +248,11 @@ impl<'a> Attempt<'a> {
         if !request.renewed {
             session.end_at(&path, Instant::now() + session.timeout());
         }
+        doubt.settle();
+        place.stop_waiting();
         let lease = ZkLease {
             inner: self.inner.clone(),
-            place: self.place.clone(),
+            place,
             name: request.name.clone(),
             owner: request.owner,
             path,

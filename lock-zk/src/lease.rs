@@ -17,7 +17,6 @@ use crate::backend::{Inner, context, delete};
 use crate::errors::{failed, is_over};
 use crate::pool::Place;
 use crate::session::Doubt;
-use crate::wait::ripen;
 
 pub(crate) struct ZkLease {
     pub(crate) inner: Arc<Inner>,
@@ -82,15 +81,15 @@ impl ZkLease {
     /// Joins the session's heart-beat, and looks whether the node still stands.
     async fn prolong(&mut self) -> Result<Renewal, LockError> {
         let session = &self.place.session;
-        ripen(session).await;
         let Ok(client) = session.client() else { return Ok(Renewal::Lost(LostReason::SessionLost)) };
-        let beat = session.beat()?;
-        let (beaten, stands) = tokio::join!(beat, client.check_stat(&self.path));
+        let beat = if session.is_proved() { None } else { Some(session.beat()?) };
+        let beaten = async { if let Some(beat) = beat { beat.await } else { Ok(()) } };
+        let (beaten, stands) = tokio::join!(beaten, client.check_stat(&self.path));
         match (beaten, stands) {
-            (Err(e), _) | (_, Err(e)) if is_over(&e) => return Ok(Renewal::Lost(LostReason::SessionLost)),
-            (Err(e), _) | (_, Err(e)) => return Err(failed(e)),
             (_, Ok(None)) => return Ok(Renewal::Lost(self.gone())),
             (_, Ok(Some(stat))) if is_marked(&stat) => return Ok(Renewal::Lost(LostReason::ForceReleased)),
+            (Err(e), _) | (_, Err(e)) if is_over(&e) => return Ok(Renewal::Lost(LostReason::SessionLost)),
+            (Err(e), _) | (_, Err(e)) => return Err(failed(e)),
             (Ok(()), Ok(Some(_))) => {}
         }
         self.valid_until = session.valid_until(&self.clock);

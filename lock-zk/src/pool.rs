@@ -9,7 +9,8 @@ use lock_core::{Effect, ErrorKind, LockError, Owner, Ttl, bounded};
 use tokio::sync::OnceCell;
 
 use crate::config::ZkConfig;
-use crate::session::{Session, locked};
+use crate::pulse::Tempo;
+use crate::session::{Session, ended, locked};
 
 /// The least session time-out that is asked for: below it, a pause of a server's garbage collector ends leases.
 const LEAST: Duration = Duration::from_secs(1);
@@ -33,6 +34,7 @@ pub(crate) struct Pool {
     places: Mutex<HashMap<Owner, Arc<Place>>>,
     least: Duration,
     most: Duration,
+    tempo: Tempo,
     is_alone: bool,
     closed: AtomicBool,
 }
@@ -80,24 +82,22 @@ impl Drop for Place {
 impl Pool {
     /// Learns the ensemble's limits, by asking for a session that is too long and for one that may be too short.
     pub(crate) async fn open(config: ZkConfig) -> Result<Self, LockError> {
-        let longest = Duration::from_millis(i32::MAX as u64);
-        // Its own time-out stands in for the gap between two signs of life, until the least time-out is known.
-        let most = async {
-            let session = Session::open(&config, longest, longest).await?;
-            let limit = session.timeout();
+        let limit = async |asked| {
+            // Nothing is proved by them, so any tempo will do.
+            let session = Session::open(&config, asked, Tempo::of_tick(LEAST)).await?;
+            let found = (session.timeout(), session.is_alone());
             session.close();
-            Ok::<_, LockError>(limit)
+            Ok::<_, LockError>(found)
         };
-        let (most, least) = tokio::try_join!(most, Session::open(&config, LEAST, LEAST))?;
-        let is_alone = least.is_alone();
-        let timeout = least.timeout();
-        least.close();
+        let longest = Duration::from_millis(i32::MAX as u64);
+        let ((most, _), (least, is_alone)) = tokio::try_join!(limit(longest), limit(LEAST))?;
         Ok(Self {
             config,
             classes: Mutex::default(),
             places: Mutex::default(),
-            least: timeout,
-            most: most.max(timeout),
+            least,
+            most: most.max(least),
+            tempo: Tempo::of_tick(least / 2),
             is_alone,
             closed: AtomicBool::new(false),
         })
@@ -116,7 +116,7 @@ impl Pool {
         self.is_alone
     }
 
-    /// A tick of the servers: their least time-out is two of them, unless they were told otherwise.
+    /// A tick of the servers or more: their least time-out is two of them, unless they were told otherwise.
     pub(crate) fn tick(&self) -> Duration {
         self.least / 2
     }
@@ -144,6 +144,20 @@ impl Pool {
         let session = self.roomy(class(self.least).min(self.most), place.bytes).await?;
         *locked(&place.waiting) = Some(session.clone());
         Ok(session)
+    }
+
+    /// A place in another session, for a lease that would have little time left in the one that the owner has. What carries its node until then still
+    /// counts as a session of the owner.
+    pub(crate) async fn move_on(&self, owner: &Owner, ttl: Ttl, old: &Place) -> Result<Arc<Place>, LockError> {
+        let new = Place::new(self.roomy(self.class(ttl)?, old.bytes).await?, old.bytes);
+        let carrier = old.waiting().unwrap_or_else(|| old.session.clone());
+        if !carrier.reserve(old.bytes) {
+            return Err(ended());
+        }
+        *locked(&new.waiting) = Some(carrier);
+        let new = Arc::new(new);
+        locked(&self.places).insert(*owner, new.clone());
+        Ok(new)
     }
 
     /// A session of a class, with these bytes put on its account.
@@ -210,7 +224,7 @@ impl Pool {
                 return Err(LockError::new(ErrorKind::Closed, "the backend was closed"));
             }
             let cell = self.cell(class);
-            let open = || bounded(self.config.operation_limit(), Session::open(&self.config, class, self.least / 3));
+            let open = || bounded(self.config.operation_limit(), Session::open(&self.config, class, self.tempo));
             let session = cell.get_or_try_init(open).await?;
             if session.timeout() < class {
                 let granted = session.timeout();

@@ -3,21 +3,21 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use lock_core::{Clock, Deadline, ErrorKind, LockError, Owner};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Client, Error};
+use zookeeper_client::{Client, Error, MultiWriteError};
 
 use crate::BACKEND;
 use crate::config::ZkConfig;
 use crate::errors::failed;
-use crate::pulse::Pulse;
+use crate::pulse::{Pulse, Tempo};
 use crate::wait::mind;
 
 /// How many bytes of paths a session may hold. Closing it writes one transaction that lists them all, and a server cannot read back
@@ -69,7 +69,7 @@ pub(crate) enum Due {
 
 impl Session {
     /// Opens one, of at least that time-out. While servers are silent it goes on trying.
-    pub(crate) async fn open(config: &ZkConfig, asked: Duration, gap: Duration) -> Result<Arc<Self>, LockError> {
+    pub(crate) async fn open(config: &ZkConfig, asked: Duration, tempo: Tempo) -> Result<Arc<Self>, LockError> {
         let clock = Clock::system();
         let (sent, client) = loop {
             let connector = config
@@ -84,7 +84,7 @@ impl Session {
             }
         };
         let states = client.state_watcher();
-        let mut pulse = Pulse::new(sent, gap);
+        let mut pulse = Pulse::new(sent, client.session_timeout(), tempo);
         pulse.set_alone(Some(is_alone(&client).await));
         let session = Arc::new(Self {
             id: client.session_id().0,
@@ -128,6 +128,8 @@ impl Session {
     /// Ends it, and with it all its nodes, once the requests in flight are done.
     pub(crate) fn close(&self) {
         locked(&self.client).take();
+        // It has a client, too.
+        locked(&self.beat).take();
         self.closed.cancel();
         self.alarm.notify_one();
     }
@@ -165,7 +167,7 @@ impl Session {
 
     /// A write that was sent at that moment was answered.
     pub(crate) fn answered(&self, sent: Deadline) {
-        locked(&self.pulse).answer(sent);
+        locked(&self.pulse).write(sent, self.now());
     }
 
     /// Until when a lease of this session may be trusted, on another clock.
@@ -191,9 +193,9 @@ impl Session {
         self.is_alone() || self.age() < self.timeout / 2
     }
 
-    /// How long a heart-beat should wait until it proves more than the last ones did.
-    pub(crate) fn unripe_for(&self) -> Duration {
-        self.clock.until(locked(&self.pulse).ripe())
+    /// Whether it was proved to live so lately that a heart-beat would tell little more.
+    pub(crate) fn is_proved(&self) -> bool {
+        self.age() < self.timeout / 20
     }
 
     /// The connection came or went: whether the server is alone must be asked again.
@@ -208,27 +210,15 @@ impl Session {
         locked(&self.away).is_some_and(|since| since.elapsed() > LONGEST_SILENCE)
     }
 
-    /// The heart-beat in flight, or a new one: a `sync`, which goes by way of the leader.
+    /// The heart-beat in flight, or a new one.
     pub(crate) fn beat(self: &Arc<Self>) -> Result<Beat, LockError> {
+        let client = self.client()?;
         let mut beat = locked(&self.beat);
         if let Some(beat) = beat.as_ref().filter(|beat| beat.peek().is_none()) {
             return Ok(beat.clone());
         }
-        let (client, session, sent) = (self.client()?, Arc::clone(self), self.now());
-        let known = locked(&self.pulse).alone();
-        let new = async move {
-            match known {
-                Some(_) => client.sync("/").await?,
-                None => {
-                    let (synced, alone) = tokio::join!(client.sync("/"), is_alone(&client));
-                    synced?;
-                    locked(&session.pulse).set_alone(Some(alone));
-                }
-            }
-            session.answered(sent);
-            Ok(())
-        };
-        Ok(beat.insert(new.boxed().shared()).clone())
+        let new = beat_once(client, Arc::downgrade(self)).boxed().shared();
+        Ok(beat.insert(new).clone())
     }
 
     /// The node is to be deleted then, unless this is called again or [`Session::forget`] before.
@@ -277,6 +267,43 @@ impl Drop for Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("id", &self.id).field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// A sign of life and, some time later, a write by which it is proved; see [`Pulse`]. It may lie about for long, and keeps no session open.
+async fn beat_once(client: Client, session: Weak<Session>) -> Result<(), Error> {
+    let session = || session.upgrade().ok_or(Error::ClientClosed);
+    let sent = session()?.now();
+    let known = locked(&session()?.pulse).alone();
+    let alone = match known {
+        Some(alone) => alone,
+        None => is_alone(&client).await,
+    };
+    locked(&session()?.pulse).set_alone(Some(alone));
+    client.sync("/").await?;
+    let pause = {
+        let session = session()?;
+        let (now, mut pulse) = (session.now(), locked(&session.pulse));
+        pulse.sign(sent, now);
+        pulse.pause(now)
+    };
+    if !alone {
+        sleep(pause).await;
+        let sent = session()?.now();
+        agree(&client).await?;
+        session()?.answered(sent);
+    }
+    Ok(())
+}
+
+/// A write that changes nothing: a majority must take part in it as in any other.
+async fn agree(client: &Client) -> Result<(), Error> {
+    let mut writer = client.new_multi_writer();
+    writer.add_check_version("/", -1)?;
+    match writer.commit().await {
+        // The servers have agreed that it fails.
+        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(()),
+        Err(MultiWriteError::RequestFailed { source }) => Err(source),
     }
 }
 

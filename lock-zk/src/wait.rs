@@ -1,4 +1,4 @@
-//! All that waits: a contender for the one before it, a heart-beat for its time, a session for what is due.
+//! All that waits: a contender for the one before it, a session for what is due.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -51,14 +51,6 @@ pub(crate) async fn turn(
         _ = watcher.changed() => Ok(Turn::Moved),
         () = request.over() => Ok(Turn::Over),
         () = sleep(LOOK_EVERY * u32::try_from(rank).unwrap_or(u32::MAX).min(64)) => Ok(Turn::Moved),
-    }
-}
-
-/// Waits until a heart-beat can prove something new.
-pub(crate) async fn ripen(session: &Session) {
-    let wait = session.unripe_for();
-    if !wait.is_zero() {
-        sleep(wait).await;
     }
 }
 

@@ -1,17 +1,18 @@
-//! Lays siege to a lock on a Redis server of its own; see `conformance_tests::siege`.
+//! Long runs: a siege of a lock on a Redis server of its own (see `conformance_tests::siege`), and many locks held at any server.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use conformance_tests::siege::Siege;
-use conformance_tests::{Stop, last_act, siege};
+use conformance_tests::{Stop, held, last_act, siege};
 
-/// Long runs under faults, on a Redis server that is started for them.
+/// Long runs: under faults on a Redis server that is started for them, and at rest on any server.
 #[derive(Parser)]
 #[command(after_help = "Examples:
   siege kills --seconds 120      4 processes x 10 waiters on one name, under kill -9, stops and cut lines
-  siege last-act --rounds 200    guards dropped as the last act of main: how many entries are left")]
+  siege last-act --rounds 200    guards dropped as the last act of main: how many entries are left
+  siege held --url etcd://h:2379 1,000 locks held for a minute: what the server counts")]
 struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -37,6 +38,18 @@ enum What {
         #[arg(long, default_value_t = 200)]
         rounds: usize,
     },
+    /// Many locks held by one process: requests and connections at the server meanwhile, and memory for each.
+    Held {
+        /// The server, which nobody else should use: redis, mysql, zk on this machine, or etcd on this machine.
+        #[arg(long)]
+        url: String,
+        /// How many names.
+        #[arg(long, default_value_t = 1000)]
+        names: usize,
+        /// How long they are held.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -60,6 +73,11 @@ fn command(what: What) -> Result<ExitCode, Stop> {
                 let verdict = Siege { span: Duration::from_secs(seconds), waiters, seed }.lay().await?;
                 println!("seed                        {seed}\n{verdict}");
                 Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            What::Held { url, names, seconds } => {
+                let held = held::hold(&url, names, Duration::from_secs(seconds)).await?;
+                println!("{held}");
+                Ok(if held.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
             What::LastAct { rounds } => {
                 let dropped = last_act::count(rounds, false).await?;

@@ -92,7 +92,8 @@ impl Instance for MysqlInstance {
 
 impl MysqlInstance {
     fn store(&self) -> MysqlStore {
-        MysqlStore { host: "127.0.0.1".into(), port: self.server.port() }
+        let options = MySqlConnectOptions::new().host("127.0.0.1").port(self.server.port());
+        MysqlStore(options.username("admin").password("admin").database("locks"))
     }
 }
 
@@ -100,12 +101,9 @@ fn at(port: u16) -> String {
     format!("mysql://app:se%3Acret%2F1@127.0.0.1:{port}/locks?ssl-mode=disabled")
 }
 
-/// The suite's own way into the table, past the rights of the library's user.
+/// The suite's own way into the table, on its own servers past the rights of the library's user.
 #[derive(Clone, Debug)]
-pub(crate) struct MysqlStore {
-    host: String,
-    port: u16,
-}
+pub(crate) struct MysqlStore(pub(crate) MySqlConnectOptions);
 
 /// Microseconds of the server's clock.
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -113,8 +111,7 @@ const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 impl MysqlStore {
     /// A connection for one look: it must not outlive the runtime of its case.
     async fn open(&self) -> Result<MySqlConnection, Stop> {
-        let options = MySqlConnectOptions::new().host(&self.host).port(self.port).username("admin").password("admin");
-        Ok(options.database("locks").connect().await?)
+        Ok(self.0.connect().await?)
     }
 
     async fn rows(&self, name: &LockName) -> Result<Option<(String, i64, String, i64)>, Stop> {

@@ -10,12 +10,15 @@ use lock_zk::{ZkConfig, ZkLock};
 use tokio::runtime::Runtime;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-use crate::servers::zk::ZkServer;
+use crate::servers::zk::{Zk, ZkServer};
 use crate::{Entry, Harness, Instance, Need, Server, Stop};
 
-/// ZooKeeper: an instance is a server of its own.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ZkHarness;
+/// ZooKeeper: an instance is a server or an ensemble of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct ZkHarness {
+    /// How many servers it has.
+    pub members: usize,
+}
 
 #[async_trait]
 impl Harness for ZkHarness {
@@ -29,8 +32,10 @@ impl Harness for ZkHarness {
     }
 
     async fn start(&self) -> Result<Arc<dyn Instance>, Stop> {
-        let server = ZkServer::start().await?;
-        Ok(Arc::new(ZkInstance { store: ZkStore::new(server.port())?, server }))
+        let server = ZkServer::of(Zk::default(), self.members).await?;
+        let host = format!("127.0.0.1:{}", server.port());
+        let login = Some(("super".to_owned(), "suite".to_owned()));
+        Ok(Arc::new(ZkInstance { store: ZkStore::new(host, ROOT.to_owned(), login)?, server }))
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError> {
@@ -47,7 +52,7 @@ struct ZkInstance {
 #[async_trait]
 impl Instance for ZkInstance {
     fn url(&self) -> String {
-        format!("zk://127.0.0.1:{}{ROOT}", self.server.port())
+        format!("zk://{}{ROOT}", self.server.hosts())
     }
 
     async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
@@ -79,13 +84,7 @@ impl Instance for ZkInstance {
     }
 
     async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
-        // A lock is a folder, and what stands in it beside its contenders is none of its business: only a node that can have no
-        // children stands in its way.
-        if kind > 0 {
-            return Ok(false);
-        }
-        self.store.put_ephemeral_in_place_of_the_folder(name).await?;
-        Ok(true)
+        self.store.put_foreign(name, kind).await
     }
 
     async fn wipe(&self) -> Result<(), Stop> {
@@ -95,13 +94,21 @@ impl Instance for ZkInstance {
 
 const ROOT: &str = "/suite/locks";
 
-/// The suite's own way into the store, by a session of its own, which may see all.
-#[derive(Debug)]
-struct ZkStore {
-    port: u16,
+/// The suite's own way into the store, by a session of its own, on its own servers one that may see all.
+pub(crate) struct ZkStore {
+    hosts: String,
+    root: String,
+    login: Option<(String, String)>,
     /// The session outlives the case that opened it.
     runtime: Option<Runtime>,
     client: Mutex<Option<Client>>,
+}
+
+impl std::fmt::Debug for ZkStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The password is nobody's business.
+        write!(f, "ZkStore({}{})", self.hosts, self.root)
+    }
 }
 
 impl Drop for ZkStore {
@@ -113,21 +120,30 @@ impl Drop for ZkStore {
 }
 
 impl ZkStore {
-    fn new(port: u16) -> Result<Self, Stop> {
+    /// Opens nothing yet.
+    pub(crate) fn new(hosts: String, root: String, login: Option<(String, String)>) -> Result<Self, Stop> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        Ok(Self { port, runtime: Some(runtime), client: Mutex::default() })
+        Ok(Self { hosts, root, login, runtime: Some(runtime), client: Mutex::default() })
+    }
+
+    fn folder(&self, name: &LockName) -> String {
+        folder(&self.root, name)
     }
 
     async fn client(&self) -> Result<Client, Stop> {
         let known = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(client) = known.filter(|client| !client.state().is_terminated()) {
+            // Its server may lag behind the others.
+            client.sync("/").await?;
             return Ok(client);
         }
-        let port = self.port;
+        let (hosts, login) = (self.hosts.clone(), self.login.clone());
         let connecting = async move {
-            let login = Client::connector().with_auth("digest", b"super:suite");
-            let timeout = Duration::from_secs(10);
-            login.with_session_timeout(timeout).connect(&vec![format!("127.0.0.1:{port}"); 20].join(",")).await
+            let mut connector = Client::connector();
+            if let Some((user, password)) = login {
+                connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+            }
+            connector.with_session_timeout(Duration::from_secs(10)).connect(&vec![hosts; 20].join(",")).await
         };
         let runtime = self.runtime.as_ref().ok_or("the harness has ended")?;
         let client = runtime.spawn(connecting).await??;
@@ -137,7 +153,7 @@ impl ZkStore {
 
     /// What stands in the lock's folder.
     async fn children(&self, client: &Client, name: &LockName) -> Result<Vec<String>, Stop> {
-        match client.list_children(&folder(name)).await {
+        match client.list_children(&self.folder(name)).await {
             Ok(children) => Ok(children),
             Err(Error::NoNode) => Ok(Vec::new()),
             Err(e) => Err(e.into()),
@@ -145,7 +161,8 @@ impl ZkStore {
     }
 
     /// The first contender, by the number at the end of its name: its owner and TTL.
-    async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
+    /// As [`Instance::peek`].
+    pub(crate) async fn peek(&self, name: &LockName) -> Result<Option<Entry>, Stop> {
         let client = self.client().await?;
         let number = |node: &String| node.rsplit_once("-lock-").and_then(|(_, number)| number.parse::<i64>().ok());
         let (data, session) = loop {
@@ -153,7 +170,7 @@ impl ZkStore {
             let Some(first) = children.iter().filter_map(|node| Some((number(node)?, node))).min() else {
                 return Ok(None);
             };
-            match client.get_data(&format!("{}/{}", folder(name), first.1)).await {
+            match client.get_data(&format!("{}/{}", self.folder(name), first.1)).await {
                 Ok((data, stat)) => break (data, stat.ephemeral_owner),
                 Err(Error::NoNode) => {}
                 Err(e) => return Err(e.into()),
@@ -166,42 +183,49 @@ impl ZkStore {
         Ok(Some(Entry { owner, remaining: ttl.filter(|_| session != 0) }))
     }
 
-    async fn remove(&self, name: &LockName) -> Result<(), Stop> {
+    /// As [`Instance::remove`].
+    pub(crate) async fn remove(&self, name: &LockName) -> Result<(), Stop> {
         let client = self.client().await?;
         for node in self.children(&client, name).await? {
-            gone(client.delete(&format!("{}/{node}", folder(name)), None).await)?;
+            gone(client.delete(&format!("{}/{node}", self.folder(name)), None).await)?;
         }
-        if client.check_stat(&folder(name)).await?.is_some_and(|stat| stat.ephemeral_owner != 0) {
-            gone(client.delete(&folder(name), None).await)?;
+        if client.check_stat(&self.folder(name)).await?.is_some_and(|stat| stat.ephemeral_owner != 0) {
+            gone(client.delete(&self.folder(name), None).await)?;
         }
         Ok(())
     }
 
-    async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
+    /// As [`Instance::replace_owner`].
+    pub(crate) async fn replace_owner(&self, name: &LockName, ttl: Duration) -> Result<String, Stop> {
         let (client, owner) = (self.client().await?, Owner::random()?.to_string());
         self.remove(name).await?;
         let data = format!("1\n{owner}\n{}\n0\n", ttl.as_millis());
-        let node = format!("{}/_c_{owner}-lock-", folder(name));
+        let node = format!("{}/_c_{owner}-lock-", self.folder(name));
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         client.create(&node, data.as_bytes(), &options).await?;
         Ok(owner)
     }
 
-    async fn put_ephemeral_in_place_of_the_folder(&self, name: &LockName) -> Result<(), Stop> {
+    /// As [`Instance::put_foreign`]. A lock is a folder, and what stands in it beside its contenders is none of its business: only a node that can
+    /// have no children stands in its way.
+    pub(crate) async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
+        if kind > 0 {
+            return Ok(false);
+        }
         let client = self.client().await?;
         self.remove(name).await?;
-        gone(client.delete(&folder(name), None).await)?;
-        client.mkdir(ROOT, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+        gone(client.delete(&self.folder(name), None).await)?;
+        client.mkdir(&self.root, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
         let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-        client.create(&folder(name), b"an application's data", &options).await?;
-        Ok(())
+        client.create(&self.folder(name), b"an application's data", &options).await?;
+        Ok(true)
     }
 
     /// All that stands in the folder, and the folder itself, which the server removes some time after its last node.
-    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
+    pub(crate) async fn residue(&self, name: &LockName) -> Result<Vec<String>, Stop> {
         let client = self.client().await?;
         let mut left = self.children(&client, name).await?;
-        match client.check_stat(&folder(name)).await?.map(|stat| stat.ephemeral_owner) {
+        match client.check_stat(&self.folder(name)).await?.map(|stat| stat.ephemeral_owner) {
             None => {}
             Some(0) => left.push("the folder".into()),
             Some(_) => left.push("an ephemeral node in place of the folder".into()),
@@ -218,8 +242,8 @@ fn gone(deleted: Result<(), Error>) -> Result<(), Stop> {
 }
 
 /// The folder of a lock, as docs/zk.md describes it. No case uses one of the three names that are written otherwise.
-fn folder(name: &LockName) -> String {
-    let mut path = format!("{ROOT}/");
+fn folder(root: &str, name: &LockName) -> String {
+    let mut path = format!("{root}/");
     for byte in name.as_str().bytes() {
         match byte {
             b'!'..=b'~' if byte != b'/' && byte != b'%' => path.push(char::from(byte)),

@@ -1,0 +1,92 @@
+//! Many held locks in one process: what they cost at the server and in memory while nothing happens.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use lock_core::LockManager;
+
+use crate::counters::{self, Counters};
+use crate::harnesses::attached::{self, Attached};
+use crate::{Harness, Stop};
+
+/// What was seen while the locks were held.
+#[derive(Debug)]
+pub struct Held {
+    names: usize,
+    ttl: Duration,
+    span: Duration,
+    requests: u64,
+    connections: u64,
+    memory: u64,
+    lost: usize,
+}
+
+/// Takes so many names at a URL with one manager, holds them, and looks at the server's counters at both ends.
+///
+/// # Errors
+/// When the URL is wrong, the server is away or its counters cannot be read.
+///
+/// # Cancel safety
+/// Dropping it leaves the locks to their TTL.
+pub async fn hold(url: &str, names: usize, span: Duration) -> Result<Held, Stop> {
+    let attached = Attached::new(url)?;
+    let before = count(url).await?;
+    let own = url.to_owned();
+    let locks = LockManager::builder().connect(async move { attached.connect(&own).await }).await?;
+    locks.lock("held-warm").acquire().await?.release().await?;
+    let empty = resident()?;
+    let mut guards = Vec::new();
+    for some in (0..names).collect::<Vec<_>>().chunks(50) {
+        guards.extend(try_join_all(some.iter().map(|number| locks.lock(format!("held-{number}")).acquire())).await?);
+    }
+    let ttl = guards.first().map(|guard| guard.ttl()).unwrap_or_default();
+    // What was only needed to take them is over, such as watches that are opened a little later.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let memory = resident()?.saturating_sub(empty);
+    let (start, first) = (Instant::now(), count(url).await?);
+    tokio::time::sleep(span).await;
+    let (span, last) = (start.elapsed(), count(url).await?);
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    try_join_all(guards.into_iter().map(|guard| guard.release())).await?;
+    locks.close().await?;
+    let requests = last.requests.saturating_sub(first.requests);
+    let connections = last.connections.saturating_sub(before.connections);
+    Ok(Held { names, ttl, span, requests, connections, memory, lost })
+}
+
+impl Held {
+    /// Whether none was lost.
+    pub fn is_whole(&self) -> bool {
+        self.lost == 0
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { names, ttl, span, requests, connections, memory, lost } = self;
+        writeln!(f, "held                        {names} locks with a TTL of {ttl:?} for {span:.1?}")?;
+        writeln!(f, "lost                        {lost}")?;
+        writeln!(f, "requests at the server      {:.1} a second", *requests as f64 / span.as_secs_f64())?;
+        writeln!(f, "connections at the server   {connections}")?;
+        write!(f, "memory in the process       {:.1} KiB a lock", *memory as f64 / *names as f64 / 1024.0)
+    }
+}
+
+async fn count(url: &str) -> Result<Counters, Stop> {
+    match url.split(':').next() {
+        Some("redis") => counters::redis(url).await,
+        Some("mysql") => counters::mysql(&attached::mysql_options_of(url)?).await,
+        Some("zk") => counters::zk(attached::first_port(url)?).await,
+        Some("etcd") => counters::etcd(attached::first_port(url)?).await,
+        _ => Err("only redis, mysql, zk and etcd servers count requests".into()),
+    }
+}
+
+/// The memory of this process that is in use, in bytes.
+fn resident() -> Result<u64, Stop> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib * 1024)
+}
