@@ -117,7 +117,7 @@ impl EtcdLease {
 
     async fn prolong(&mut self) -> Result<Renewal, LockError> {
         let own = self.own();
-        let (beat, loss) = tokio::try_join!(self.kept.beat(&self.inner.link), own.look())?;
+        let (beat, loss) = tokio::try_join!(self.kept.beat(&self.inner.link, self.inner.limit), own.look())?;
         if beat == Beat::Gone {
             let expired = self.clock.has_passed(self.valid_until);
             return Ok(Renewal::Lost(if expired { LostReason::Expired } else { LostReason::SessionLost }));
