@@ -22,11 +22,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 /// Long enough for a slow server to say who holds the lock, and too short to queue for a job that takes an hour.
-const NO_QUEUE: Duration = Duration::from_millis(500);
+const NO_QUEUE: Duration = Duration::from_secs(1);
 /// More than the clocks of two machines differ: until then the name stays taken, however quick the job was.
-const MIN_HOLD: Duration = Duration::from_millis(2500);
+const MIN_HOLD: Duration = Duration::from_secs(3);
 /// A job that takes longer hangs: it is cut off, and tomorrow's finds the name free.
-const MAX_HOLD: Duration = Duration::from_secs(3);
+const MAX_HOLD: Duration = Duration::from_secs(4);
 
 /// A job that one of many machines does each night.
 #[derive(Parser)]

@@ -7,6 +7,7 @@ use etcd_client::{TxnOpResponse, TxnResponse};
 use lock_core::{
     AcquireRequest, Acquisition, Effect, ErrorKind, FencingToken, Holder, Lease, LockError, Owner, Wait, bounded,
 };
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::backend::{Inner, LEAST};
 use crate::connection::Resend;
@@ -55,6 +56,9 @@ impl Place {
         Self { revision: kv.create_revision(), written: kv.mod_revision(), lease: kv.lease() }
     }
 }
+
+/// The limit has passed, or the request was cancelled.
+struct Over;
 
 /// What became of a transaction that puts an entry.
 enum Put {
@@ -120,6 +124,7 @@ impl<'a> Attempt<'a> {
                 }
                 Some(_) | None => {}
             }
+            let _try = self.permit(&self.inner.tries).await.map_err(|Over| no_answer())?;
             let hold = self.hold().await?;
             let fence = bounded(self.request.operation_timeout, hold.fence(&self.inner.link, stale)).await?;
             let mut when = vec![Compare::create_revision(self.folder.clone(), CompareOp::Equal, 0).with_prefix()];
@@ -211,23 +216,38 @@ impl<'a> Attempt<'a> {
 
     /// Takes a place in the queue, keeps it, and takes the name when nobody is before it.
     async fn stand(&self, pending: &mut Pending<'_>, place: Option<Place>) -> Result<Acquisition, LockError> {
+        let Ok(mut turn) = self.permit(&self.inner.turns).await else { return self.leave(pending).await };
         let mut place = match place {
             Some(place) => place,
             None => self.join(pending).await?,
         };
         for _ in 0..ROUNDS {
-            while let Some(before) = self.before(place.revision).await? {
+            let mut before = self.before(place.revision).await?;
+            while let Some(first) = &before {
                 if self.request.wait == Wait::Never {
                     return self.leave(pending).await;
                 }
                 let Some(kept) = self.on_known_lease(pending, &mut place).await? else {
                     place = self.join(pending).await?;
+                    before = self.before(place.revision).await?;
                     continue;
                 };
-                match until_gone(self.inner, self.request, &before, &kept).await? {
-                    Woken::Changed => {}
+                let woken = until_gone(self.inner, self.request, first, &kept, turn.take()).await?;
+                // Whose turn it is to hold comes before those who still line up; what wakes all of them lets them in one by one.
+                match woken {
+                    Woken::Gone => {}
                     Woken::Over => return self.leave(pending).await,
-                    Woken::PlaceLost => place = self.join(pending).await?,
+                    Woken::Redialled | Woken::PlaceLost => match self.permit(&self.inner.turns).await {
+                        Ok(permit) => turn = permit,
+                        Err(Over) => return self.leave(pending).await,
+                    },
+                }
+                if let Woken::PlaceLost = woken {
+                    place = self.join(pending).await?;
+                }
+                // To look for the one before costs the server a look at all of them; over a new connection it is still the same.
+                if !matches!(woken, Woken::Redialled) {
+                    before = self.before(place.revision).await?;
                 }
             }
             let hold = self.hold().await?;
@@ -237,6 +257,18 @@ impl<'a> Attempt<'a> {
             place = self.join(pending).await?;
         }
         Err(restless())
+    }
+
+    /// The right to go on, where a crowd is let through little by little. A request that does not wait needs none.
+    async fn permit(&self, crowd: &'a Semaphore) -> Result<Option<SemaphorePermit<'a>>, Over> {
+        if self.request.wait == Wait::Never {
+            return Ok(None);
+        }
+        tokio::select! {
+            biased;
+            permit = crowd.acquire() => permit.map(Some).map_err(|_never_closed| Over),
+            () = self.request.over() => Err(Over),
+        }
     }
 
     /// Puts a waiting entry, on the lease that ends soonest when this process does. One that is there already is taken as it is.
@@ -393,6 +425,12 @@ fn restless() -> LockError {
     LockError::new(ErrorKind::Unavailable, "leases and fences changed faster than the name could be taken")
         .with_effect(Effect::Unknown)
         .with_retryable(true)
+}
+
+fn no_answer() -> LockError {
+    LockError::new(ErrorKind::Unavailable, "the request did not get through the crowd within the wait limit")
+        .with_effect(Effect::NotApplied)
+        .advice("wait longer, or let fewer tasks of one process ask at a time")
 }
 
 fn overwritten() -> LockError {

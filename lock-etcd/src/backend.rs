@@ -11,6 +11,7 @@ use lock_core::{
     AcquireRequest, Acquisition, Capabilities, Clock, Diagnosis, DistributedLock, Durability, FencingToken, Holder,
     LockError, LockName, Owner, Page, Reach, Released, Revoke, bounded,
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::BACKEND;
@@ -19,6 +20,7 @@ use crate::config::EtcdConfig;
 use crate::connection::{Link, Resend, lock};
 use crate::kept::{Beat, Kept};
 use crate::keys;
+use crate::wait::CROWD;
 
 /// Locks in an etcd cluster.
 #[derive(Clone)]
@@ -31,6 +33,9 @@ pub(crate) struct Inner {
     /// The shared leases, by their TTL in seconds.
     classes: Mutex<HashMap<i64, Arc<Kept>>>,
     granting: tokio::sync::Mutex<()>,
+    /// How many may make their first request at a time, and how many line up.
+    pub(crate) tries: Semaphore,
+    pub(crate) turns: Semaphore,
     /// On which leases a request of an owner may have put something.
     hooks: Mutex<HashMap<Owner, Vec<Hook>>>,
     closed: CancellationToken,
@@ -70,6 +75,8 @@ impl EtcdLock {
             capabilities: capabilities(least.ttl),
             classes: Mutex::new(HashMap::from([(LEAST, least)])),
             granting: tokio::sync::Mutex::default(),
+            tries: Semaphore::new(CROWD),
+            turns: Semaphore::new(CROWD),
             hooks: Mutex::default(),
             closed,
         };
@@ -146,7 +153,7 @@ impl Inner {
         let usable = || lock(&self.classes).get(&seconds).filter(|kept| kept.is_usable() && kept.is_running()).cloned();
         loop {
             let Some(kept) = usable() else { break };
-            if kept.age() < kept.ttl / 4 || kept.beat(&self.link).await? == Beat::Alive {
+            if kept.age() < kept.ttl / 4 || kept.beat(&self.link, self.limit).await? == Beat::Alive {
                 return Ok(kept);
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, ResponseHeader, Txn, TxnOp, TxnOpResponse};
-use lock_core::{Clock, Deadline, LockError, Owner};
+use lock_core::{Clock, Deadline, LockError, Owner, bounded};
 
 use crate::connection::{Link, Resend, lock};
 use crate::errors::{is_lease_gone, unexpected};
@@ -32,6 +32,8 @@ struct Known {
     /// When the last request was sent that surely prolonged it.
     proved: Deadline,
     gone: bool,
+    /// When the last heart-beat failed, and why, unless another has succeeded since.
+    failed: Option<(Deadline, LockError)>,
     /// Entries of which nobody takes care at the moment, and since when.
     orphans: HashMap<Owner, Deadline>,
 }
@@ -72,6 +74,7 @@ impl Kept {
                 last: Claim { sent, term: u64::MAX },
                 proved: sent,
                 gone: false,
+                failed: None,
                 orphans: HashMap::new(),
             }),
             beating: tokio::sync::Mutex::default(),
@@ -80,15 +83,20 @@ impl Kept {
     }
 
     /// Prolongs the lease; joins a heart-beat that is on its way or has just been answered. It is never sent for a lease on which an orphan has
-    /// hung for a whole TTL: only so does that end.
-    pub(crate) async fn beat(&self, link: &Link) -> Result<Beat, LockError> {
-        let fresh = self.clock.now().before(self.ttl / 20);
+    /// hung for a whole TTL: only so does that end. `limit` bounds the request, and not the time until those before have had their answer:
+    /// a request that is cut short puts the connection in doubt.
+    pub(crate) async fn beat(&self, link: &Link, limit: Duration) -> Result<Beat, LockError> {
+        let asked = self.clock.now();
         let _one = self.beating.lock().await;
         if !self.is_usable() {
             return Ok(Beat::Gone);
         }
-        if !self.own && lock(&self.state).last.sent >= fresh {
+        if !self.own && lock(&self.state).last.sent >= asked.before(self.ttl / 20) {
             return Ok(Beat::Alive);
+        }
+        // Of the one that was on its way its failure is shared, too: else all who wait here would find out one after the other.
+        if let Some((_, error)) = lock(&self.state).failed.as_ref().filter(|(at, _)| *at > asked) {
+            return Err(error.clone());
         }
         let sent = self.clock.now();
         let request = |client: &Client| {
@@ -102,17 +110,22 @@ impl Kept {
                 leases.keep_alive(id).await.map(|_| term)
             }
         };
-        match link.send(Resend::Once, request).await {
-            Ok(term) => {
-                lock(&self.state).last = Claim { sent, term };
-                Ok(Beat::Alive)
+        let beat = bounded(limit, async {
+            match link.send(Resend::Once, request).await {
+                Ok(term) => {
+                    lock(&self.state).last = Claim { sent, term };
+                    Ok(Beat::Alive)
+                }
+                Err(failure) if is_lease_gone(&failure.error) => {
+                    self.is_gone();
+                    Ok(Beat::Gone)
+                }
+                Err(failure) => Err(link.error(failure)),
             }
-            Err(failure) if is_lease_gone(&failure.error) => {
-                self.is_gone();
-                Ok(Beat::Gone)
-            }
-            Err(failure) => Err(link.error(failure)),
-        }
+        });
+        let answer = beat.await;
+        lock(&self.state).failed = answer.as_ref().err().map(|error| (self.clock.now(), error.clone()));
+        answer
     }
 
     /// Now, by the clock of its heart-beats.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
 use lock_core::{AcquireRequest, ErrorKind, LockError, LostReason, bounded};
+use tokio::sync::SemaphorePermit;
 
 use crate::backend::Inner;
 use crate::connection::Resend;
@@ -15,40 +16,53 @@ const QUIET: Duration = Duration::from_millis(200);
 /// Between two attempts to open a watch that failed.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// How many requests of a process line up at a time. A crowd that comes at once, or that a new connection wakes, would else delay the
+/// heart-beat of the lease on which all of them stand until it runs out: then all lose their places and come at once again.
+pub(crate) const CROWD: usize = 32;
+
 /// Why a waiter looks again.
 pub(crate) enum Woken {
-    /// Something happened to the one before it, or to the way to the server.
-    Changed,
+    /// Something happened to the one before it.
+    Gone,
+    /// There is a new way to the server.
+    Redialled,
     /// The limit has passed, or the request was cancelled.
     Over,
     /// The lease that carried the place is gone.
     PlaceLost,
 }
 
-/// Waits for the end of the contender before, and keeps the place alive meanwhile.
+/// Waits for the end of the contender before, and keeps the place alive meanwhile. The turn ends once nothing can be missed any more.
 pub(crate) async fn until_gone(
     inner: &Inner,
     request: &AcquireRequest,
     before: &KeyValue,
     place: &Kept,
+    turn: Option<SemaphorePermit<'_>>,
 ) -> Result<Woken, LockError> {
     let replaced = inner.link.replaced();
     tokio::select! {
         biased;
         () = request.over() => Ok(Woken::Over),
-        gone = gone(inner, request.operation_timeout, before) => gone.map(|()| Woken::Changed),
-        () = replaced => Ok(Woken::Changed),
+        gone = gone(inner, request.operation_timeout, before, turn) => gone.map(|()| Woken::Gone),
+        () = replaced => Ok(Woken::Redialled),
         lost = stay(inner, place) => lost,
     }
 }
 
-async fn gone(inner: &Inner, limit: Duration, before: &KeyValue) -> Result<(), LockError> {
+async fn gone(
+    inner: &Inner,
+    limit: Duration,
+    before: &KeyValue,
+    turn: Option<SemaphorePermit<'_>>,
+) -> Result<(), LockError> {
     let mut events = watch(inner, limit, before.key()).await?;
     let still = bounded(limit, inner.link.get(before.key().to_vec(), GetOptions::new())).await?;
     let same = |kv: &KeyValue| kv.create_revision() == before.create_revision() && kv.lease() != 0;
     if !still.first().is_some_and(same) {
         return Ok(());
     }
+    drop(turn);
     // A change of the entry's value or lease is no end, unless it is no contender any more.
     while let Some(seen) = next(inner, &mut events).await? {
         if !seen.as_ref().is_some_and(same) {
@@ -63,7 +77,7 @@ async fn stay(inner: &Inner, place: &Kept) -> Result<Woken, LockError> {
     let (third, least) = (place.ttl / 3, place.ttl / 20);
     loop {
         tokio::time::sleep(third.saturating_sub(place.age()).max(least)).await;
-        match bounded(third.min(inner.limit), place.beat(&inner.link)).await {
+        match place.beat(&inner.link, third.min(inner.limit)).await {
             Ok(Beat::Gone) => return Ok(Woken::PlaceLost),
             Ok(Beat::Alive) => {}
             Err(error) if place.is_running() => tracing::debug!(%error, "a place is not prolonged yet"),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lock_core::{AcquireRequest, Acquisition, Effect, ErrorKind, FencingToken, Lease, LockError, Wait, bounded};
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use zookeeper_client::{Client, CreateMode, Error, MultiWriteResult};
 
@@ -45,11 +46,12 @@ impl<'a> Attempt<'a> {
         let data = Data::new(request, place.session.timeout());
         let prefix = path::prefix(&request.owner);
         let attempt = Self { inner, request, place, folder, prefix, data };
+        let entering = attempt.permit().await?;
         // An older doubt about this owner is this request's now.
         let sessions = attempt.place.sessions();
         sessions.iter().for_each(|session| session.settle(&request.owner));
         let doubts: Vec<_> = sessions.iter().map(|session| Doubt::new(session, request.owner)).collect();
-        let acquired = attempt.stand_in_line().await?;
+        let acquired = attempt.stand_in_line(entering).await?;
         doubts.into_iter().for_each(Doubt::settle);
         attempt.place.stop_waiting();
         if matches!(acquired, Acquisition::Busy(_)) {
@@ -58,7 +60,7 @@ impl<'a> Attempt<'a> {
         Ok(acquired)
     }
 
-    async fn stand_in_line(&self) -> Result<Acquisition, LockError> {
+    async fn stand_in_line(&self, entering: Option<SemaphorePermit<'_>>) -> Result<Acquisition, LockError> {
         let limit = self.request.operation_timeout;
         let (mut own, mut children) = bounded(limit, self.enter()).await?;
         while let Some(older) = bounded(limit, self.forerunner(&own, &children)).await? {
@@ -69,11 +71,35 @@ impl<'a> Attempt<'a> {
         if self.request.wait == Wait::Never {
             return bounded(limit, self.leave(&self.client()?, &own.node, first)).await;
         }
-        self.wait(own, rank, &children).await
+        self.wait(own, rank, &children, entering).await
+    }
+
+    /// The right to enter, where a crowd is let in little by little. A request that does not wait needs none.
+    async fn permit(&self) -> Result<Option<SemaphorePermit<'a>>, LockError> {
+        if self.request.wait == Wait::Never {
+            return Ok(None);
+        }
+        tokio::select! {
+            biased;
+            // Never closed.
+            permit = self.inner.entering.acquire() => Ok(permit.ok()),
+            () = self.request.over() => {
+                let error = LockError::new(ErrorKind::Unavailable, "the request did not get through the crowd within the wait limit");
+                Err(error
+                    .with_effect(Effect::NotApplied)
+                    .advice("wait longer, or let fewer tasks of one process ask at a time"))
+            }
+        }
     }
 
     /// Moves the node to a session that ends soon after its process, and waits there until it is the first.
-    async fn wait(&self, mut own: Own, mut rank: usize, children: &[String]) -> Result<Acquisition, LockError> {
+    async fn wait(
+        &self,
+        mut own: Own,
+        mut rank: usize,
+        children: &[String],
+        entering: Option<SemaphorePermit<'_>>,
+    ) -> Result<Acquisition, LockError> {
         let limit = self.request.operation_timeout;
         let session = bounded(limit, self.inner.pool.waiting(&self.place)).await?;
         let (client, path) = (session.client()?, self.path(&own.node));
@@ -82,6 +108,7 @@ impl<'a> Attempt<'a> {
         let data = Data { role: Role::Waits, ..self.data.clone() };
         own.token = None;
         bounded(limit, make_anew(&client, &path, &data, self)).await?;
+        drop(entering);
         let mut children = children.to_vec();
         let acquired = loop {
             let queue = queue(&children);

@@ -8,6 +8,7 @@ use lock_core::{
     AcquireRequest, Acquisition, Capabilities, Diagnosis, DistributedLock, Durability, FencingToken, Holder, LockError,
     LockName, Owner, Page, Reach, Released, Revoke, bounded,
 };
+use tokio::sync::Semaphore;
 use zookeeper_client::{Client, Error, Stat};
 
 use crate::BACKEND;
@@ -24,8 +25,14 @@ pub struct ZkLock(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) pool: Pool,
+    /// How many requests enter a queue at a time. Each lists it, and answers come one after the other: those of a crowd that comes at once would
+    /// come too late, and be asked for again.
+    pub(crate) entering: Semaphore,
     capabilities: Capabilities,
 }
+
+/// The places of [`Inner::entering`].
+const CROWD: usize = 16;
 
 impl ZkLock {
     /// Connects, and learns the ensemble's limits. Must run inside a tokio runtime, on which the sessions then live.
@@ -39,7 +46,7 @@ impl ZkLock {
         let limit = config.connect_limit();
         let pool = bounded(limit, Pool::open(config)).await.map_err(|e| e.backend(BACKEND).operation("connect"))?;
         let capabilities = capabilities(&pool);
-        Ok(Self(Arc::new(Inner { pool, capabilities })))
+        Ok(Self(Arc::new(Inner { pool, entering: Semaphore::new(CROWD), capabilities })))
     }
 }
 
