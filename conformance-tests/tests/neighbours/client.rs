@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// How long a step may take: on a busy machine, and with a time to live in between.
-pub(crate) const STEP_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const STEP_LIMIT: Duration = Duration::from_secs(60);
 
 /// It dies with its handle, and with the test.
 pub(crate) struct Client {

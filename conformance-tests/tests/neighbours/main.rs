@@ -21,7 +21,7 @@ use client::Client;
 use scenarios::Scenario;
 
 /// How many scenarios run at once, unless `--test-threads` says otherwise: they wait more than they work.
-const THREADS: usize = 8;
+const THREADS: usize = 12;
 
 /// No scenario takes longer. The first ones wait for compilers.
 const SCENARIO_LIMIT: Duration = Duration::from_secs(240);

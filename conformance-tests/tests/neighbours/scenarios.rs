@@ -26,9 +26,9 @@ pub(crate) const ALL: [(&str, Scenario); 7] = [
     ("it_is_revoked", |n| Box::pin(it_is_revoked(n))),
 ];
 
-const LONG: Duration = Duration::from_secs(30);
-/// The time to live of whoever dies, and of ours where it must be renewed.
-const SHORT: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(40);
+/// The time to live of whoever dies, and of ours where it must be renewed, which a busy machine must manage.
+const SHORT: Duration = Duration::from_secs(6);
 /// How long a waiter is watched that must not get in. Its request has long arrived by then.
 const WATCHED: Duration = Duration::from_millis(700);
 
