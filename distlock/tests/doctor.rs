@@ -16,7 +16,7 @@ use common::{Ended, Lab};
 #[track_caller]
 fn doctor(url: impl Into<String>, args: &[&str], code: i32, words: &[&str]) -> Ended {
     let lab = Lab::at(url);
-    let ended = lab.run(&[&["doctor"], args].concat());
+    let ended = lab.run_in_time(&[&["doctor"], args].concat(), code, words);
     assert_eq!(ended.code(), code, "{ended:?}");
     for word in words {
         assert!(ended.out.contains(word), "no '{word}' in {}{}", ended.out, ended.err);
