@@ -202,9 +202,9 @@ async fn zookeeper_never_grants_what_is_held_beyond_a_cut() -> Result<(), Stop> 
     besiege(Zk { tick: 100, sync_limit: 5 }, |round| {
         let pause = ms(1_000 + u64::from(round * 300 % 900));
         vec![
-            (Fault::FollowerCut, ms(1_000)),
-            (Fault::LeaderCut, ms(1_500)),
-            (Fault::LeaderStopped, ms(1_000)),
+            (Fault::FollowerCut, ms(2_000)),
+            (Fault::LeaderCut, ms(2_000)),
+            (Fault::LeaderStopped, ms(2_000)),
             (Fault::LeaderPaused(pause), ms(3_000)),
             (Fault::LeaderOfPaused(pause), ms(3_000)),
         ]
@@ -216,13 +216,13 @@ async fn zookeeper_never_grants_what_is_held_beyond_a_cut() -> Result<(), Stop> 
 async fn etcd_never_grants_what_is_held_beyond_a_cut() -> Result<(), Stop> {
     let ms = Duration::from_millis;
     besiege(Etcd::with(&[]), |round| {
-        let pause = ms(900 + u64::from(round * 300 % 900));
+        let pause = ms(700 + u64::from(round * 100 % 300));
         vec![
-            (Fault::FollowerCut, ms(1_000)),
-            (Fault::LeaderCut, ms(1_000)),
-            (Fault::LeaderStopped, ms(1_000)),
-            (Fault::LeaderPaused(pause), ms(10_000)),
-            (Fault::LeaderOfPaused(pause), ms(10_000)),
+            (Fault::FollowerCut, ms(2_000)),
+            (Fault::LeaderCut, ms(2_000)),
+            (Fault::LeaderStopped, ms(2_000)),
+            (Fault::LeaderPaused(pause), ms(6_000)),
+            (Fault::LeaderOfPaused(pause), ms(6_000)),
         ]
     })
     .await

@@ -15,6 +15,9 @@ use crate::session::{Session, ended, locked};
 /// The least session time-out that is asked for: below it, a pause of a server's garbage collector ends leases.
 const LEAST: Duration = Duration::from_secs(1);
 
+/// What is asked for to learn the servers' tick: their least time-out is two of them.
+const SHORTEST: Duration = Duration::from_millis(200);
+
 /// The classes, in milliseconds, as far as the ensemble's limits allow. A TTL is rounded up to the next.
 const LADDER: &[u64] = &[
     1_000, 1_500, 2_000, 3_000, 4_000, 6_000, 8_000, 10_000, 15_000, 20_000, 30_000, 40_000, 60_000, 90_000, 120_000,
@@ -90,14 +93,18 @@ impl Pool {
             Ok::<_, LockError>(found)
         };
         let longest = Duration::from_millis(i32::MAX as u64);
-        let ((most, _), (least, is_alone)) = tokio::try_join!(limit(longest), limit(LEAST))?;
+        let limits = async { tokio::try_join!(limit(longest), limit(LEAST)) };
+        // The driver gives up after that time where no server is so quick: then the tick is taken for longer than it is, which is safe.
+        let (limits, shortest) = tokio::join!(limits, limit(SHORTEST));
+        let ((most, _), (least, is_alone)) = limits?;
+        let two_ticks = shortest.map_or(least, |(timeout, _)| timeout.min(least));
         Ok(Self {
             config,
             classes: Mutex::default(),
             places: Mutex::default(),
             least,
             most: most.max(least),
-            tempo: Tempo::of_tick(least / 2),
+            tempo: Tempo::of_tick(two_ticks / 2),
             is_alone,
             closed: AtomicBool::new(false),
         })
