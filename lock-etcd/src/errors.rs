@@ -52,6 +52,11 @@ const BY_MESSAGE: &[(&str, Meaning)] = &[
             "the cluster applies more slowly than it is asked; look at its disks",
         ),
     ),
+    // Most callers look for it first and take a new lease at once.
+    (
+        "requested lease not found",
+        meaning(Unavailable, true, NotApplied, false, "the lease has run out; a new one is taken"),
+    ),
     ("too large lease TTL", meaning(InvalidTtl, false, NotApplied, false, "give a shorter TTL")),
     ("invalid auth token", meaning(Unavailable, true, NotApplied, true, "the login has run out; it is made anew")),
     (

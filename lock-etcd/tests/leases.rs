@@ -139,3 +139,15 @@ async fn the_servers_minimum_is_what_is_granted_and_shown() {
     give_back(short).await;
     give_back(odd).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ended_unnoticed_costs_the_next_request_nothing() {
+    let cluster = Cluster::start().await;
+    let (lock, mut client) = (cluster.lock().await, cluster.client().await);
+    let locks = lock_core::LockManager::new(std::sync::Arc::new(lock)).unwrap();
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    for lease in client.leases().await.unwrap().leases() {
+        client.lease_revoke(lease.id()).await.unwrap();
+    }
+    locks.lock("b").acquire().await.unwrap().release().await.unwrap();
+}
