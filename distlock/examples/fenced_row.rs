@@ -30,7 +30,7 @@ const TTL: Duration = Duration::from_secs(2);
 /// A table row that refuses a writer who woke up too late.
 #[derive(Parser)]
 struct Args {
-    /// The backend, such as redis://host/ [default: as `distlock config` shows]
+    /// The backend, such as redis://host/ [default: DISTLOCK_URL, else a SQLite file]
     url: Option<String>,
     /// Be process A, and write to this database
     #[arg(long, hide = true)]

@@ -31,7 +31,7 @@ const MAX_HOLD: Duration = Duration::from_secs(4);
 /// A job that one of many machines does each night.
 #[derive(Parser)]
 struct Args {
-    /// The backend, such as redis://host/ [default: as `distlock config` shows]
+    /// The backend, such as redis://host/ [default: DISTLOCK_URL, else a SQLite file]
     url: Option<String>,
 }
 

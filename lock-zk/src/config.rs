@@ -86,7 +86,7 @@ impl ZkConfig {
 
     /// Host and port of each server.
     pub(crate) fn servers(&self) -> &[String] {
-        &self.servers
+        &self.url.hosts
     }
 
     /// The folder of all locks; empty for the root itself.

@@ -80,7 +80,7 @@ impl Neighbour {
 
 /// Those who exclude with us, and one who does not.
 fn neighbours() -> (Vec<Arc<Neighbour>>, Arc<Neighbour>) {
-    let (redis, zk, etcd) = (Backend::new(RedisHarness), Backend::new(ZkHarness), Backend::new(EtcdHarness));
+    let (redis, zk, etcd) = (Backend::new(RedisHarness), Backend::new(ZkHarness::default()), Backend::new(EtcdHarness::default()));
     let row = |name, backend: &Arc<Backend>, prefix, program, packages| {
         Arc::new(Neighbour { name, packages, backend: Arc::clone(backend), prefix, program, building: Mutex::new(()) })
     };

@@ -1,19 +1,6 @@
-//! Where the examples find their locks: where the command `distlock` finds its own, by the tool's own code.
-//!
-//! A program of yours has a configuration of its own, and needs no more than [`distlock::connect`] with a URL.
+//! What the examples have in common: one connection, by a URL that is given or configured.
 
-#![allow(dead_code, unused_imports, reason = "each example uses a part of it")]
-
-#[path = "../../src/cli/args.rs"]
-mod args;
-#[path = "../../src/cli/config.rs"]
-mod config;
-#[path = "../../src/cli/exit.rs"]
-mod exit;
-#[path = "../../src/cli/file.rs"]
-mod file;
-#[path = "../../src/cli/paths.rs"]
-mod paths;
+#![allow(dead_code, reason = "each example uses a part of it")]
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -21,9 +8,7 @@ use std::time::Duration;
 
 use distlock::{LockManager, Options, Ttl};
 
-pub(crate) use args::duration;
-
-/// A backend, and the TTL that is configured for it.
+/// A backend, and the TTL of its locks.
 pub(crate) struct Locks {
     pub(crate) manager: LockManager,
     pub(crate) ttl: Duration,
@@ -31,18 +16,21 @@ pub(crate) struct Locks {
     pub(crate) url: String,
 }
 
-/// Connects to `url`, else as `DISTLOCK_URL` says, else as the configuration file says, else to a SQLite file of this user.
-pub(crate) async fn connect(url: Option<String>, ttl: Option<&str>) -> Result<Locks, Box<dyn Error>> {
-    let url = url.map(Into::into);
-    let globals = args::Globals { url, namespace: None, config: None, verbose: 0, quiet: false };
-    let config = config::Config::load(&globals, ttl, None).map_err(|failure| failure.message)?;
-    if config.url.origin == config::Origin::Default {
-        paths::prepare_default().map_err(|failure| failure.message)?;
-    }
-    let (url, ttl): (_, Ttl) = (&config.url.value, config.ttl.value);
-    let options = Options::new().namespace(config.namespace.value.clone()).ttl(ttl);
-    let manager = options.connect(url).await.map_err(|error| config.explain(error).message)?;
-    Ok(Locks { manager, ttl: ttl.get(), url: distlock::redact(url) })
+/// Connects to `url`, else as `DISTLOCK_URL` says, else to a SQLite file in the folder for temporary files.
+pub(crate) async fn connect(url: Option<String>, ttl: Option<Duration>) -> Result<Locks, Box<dyn Error>> {
+    let url = url.or_else(|| std::env::var("DISTLOCK_URL").ok()).unwrap_or_else(default_url);
+    let ttl = ttl.map_or(Ok(Ttl::DEFAULT), Ttl::new)?;
+    let manager = Options::new().ttl(ttl).connect(&url).await?;
+    Ok(Locks { manager, ttl: ttl.get(), url: distlock::redact(&url) })
+}
+
+fn default_url() -> String {
+    format!("sqlite://{}", std::env::temp_dir().join("distlock-examples").join("locks.db").display())
+}
+
+/// A length of time as people write it, such as `30s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|e| format!("{e}; write it as 500ms, 30s or 5m"))
 }
 
 /// The exit code of an example. An error is one line on stderr.

@@ -34,7 +34,7 @@ use summary::Summary;
 /// A flash sale, to see that nothing is sold twice.
 #[derive(Parser)]
 struct Args {
-    /// The backend, such as redis://host/ [default: as `distlock config` shows]
+    /// The backend, such as redis://host/ [default: DISTLOCK_URL, else a SQLite file]
     url: Option<String>,
     /// How many buyers come
     #[arg(long, default_value_t = 1000)]
@@ -45,9 +45,9 @@ struct Args {
     /// How many products, each with a lock of its own
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     products: u32,
-    /// How long a lock outlives a machine that dies [default: as `distlock config` shows]
-    #[arg(long)]
-    ttl: Option<String>,
+    /// How long a lock outlives a machine that dies [default: 30s]
+    #[arg(long, value_parser = common::duration)]
+    ttl: Option<Duration>,
     /// How long a buyer waits, outages of the backend included
     #[arg(long, default_value = "2min", value_parser = common::duration)]
     wait: Duration,
@@ -75,7 +75,7 @@ async fn main() -> ExitCode {
 
 /// Runs the sale; whether the books are right.
 async fn sell(args: Args, stopped: watch::Receiver<bool>) -> Result<bool, Box<dyn Error>> {
-    let locks = common::connect(args.url, args.ttl.as_deref()).await?;
+    let locks = common::connect(args.url, args.ttl).await?;
     let shop = Arc::new(Shop::open(args.shop, args.stock)?);
     let progress = Arc::new(Progress::new(args.buyers, args.stock * args.products as usize));
     let start = Instant::now();
