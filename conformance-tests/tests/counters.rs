@@ -19,13 +19,13 @@ const CYCLES: u32 = 200;
 const DELAY: Duration = Duration::from_millis(800);
 
 async fn zk(port: u16) -> Result<LockManager, Stop> {
-    let config = ZkConfig::from_url(&format!("zk://127.0.0.1:{port}/locks"))?;
+    let config = ZkConfig::from_url(format!("zk://127.0.0.1:{port}/locks"))?;
     let open = async { Ok(Arc::new(ZkLock::connect(config).await?) as Arc<dyn DistributedLock>) };
     Ok(LockManager::builder().operation_timeout(Duration::from_secs(10)).connect(open).await?)
 }
 
 async fn etcd(port: u16) -> Result<LockManager, Stop> {
-    let config = EtcdConfig::from_url(&format!("etcd://127.0.0.1:{port}"))?;
+    let config = EtcdConfig::from_url(format!("etcd://127.0.0.1:{port}"))?;
     let open = async { Ok(Arc::new(EtcdLock::connect(config).await?) as Arc<dyn DistributedLock>) };
     Ok(LockManager::builder().operation_timeout(Duration::from_secs(10)).connect(open).await?)
 }

@@ -119,7 +119,8 @@ impl EtcdLease {
         // A second time where a new leader came in between.
         for _ in 0..2 {
             let asked = self.kept.now();
-            let (beat, (loss, answer)) = tokio::try_join!(self.kept.beat(&self.inner.link, self.inner.limit), own.look())?;
+            let (beat, (loss, answer)) =
+                tokio::try_join!(self.kept.beat(&self.inner.link, self.inner.limit), own.look())?;
             if let Some(renewal) = self.judge(beat, loss) {
                 return Ok(renewal);
             }

@@ -21,7 +21,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let url = std::env::args().nth(1).ok_or("give the URL of a Redis server")?;
-    let lock = RedisLock::connect(RedisConfig::from_url(url)?).await?;
+    let lock = RedisLock::connect(RedisConfig::from_url(&url)?).await?;
     let mut raw = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
     let hash: Arc<str> = redis::cmd("SCRIPT").arg("LOAD").arg(DELETE_OWN).query_async::<String>(&mut raw).await?.into();
     for names in [1, 16, 128] {

@@ -180,7 +180,7 @@ async fn a_follower_without_its_leader_proves_nothing() {
 async fn a_server_that_is_silent_for_a_while_is_waited_for_as_long_as_the_limit_says() {
     let server = Server::start().await;
     server.signal("STOP");
-    let config = ZkConfig::from_url(&server.url()).unwrap().connect_timeout(SECOND * 30);
+    let config = ZkConfig::from_url(server.url()).unwrap().connect_timeout(SECOND * 30);
     let mut connecting = tokio::spawn(ZkLock::connect(config));
     // Longer than the least time-out, which is asked for to learn the servers' own.
     let early = timeout(SECOND * 3, &mut connecting).await;

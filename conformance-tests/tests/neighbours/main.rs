@@ -80,7 +80,8 @@ impl Neighbour {
 
 /// Those who exclude with us, and one who does not.
 fn neighbours() -> (Vec<Arc<Neighbour>>, Arc<Neighbour>) {
-    let (redis, zk, etcd) = (Backend::new(RedisHarness), Backend::new(ZkHarness::default()), Backend::new(EtcdHarness::default()));
+    let (redis, zk, etcd) =
+        (Backend::new(RedisHarness), Backend::new(ZkHarness { members: 1 }), Backend::new(EtcdHarness { members: 1 }));
     let row = |name, backend: &Arc<Backend>, prefix, program, packages| {
         Arc::new(Neighbour { name, packages, backend: Arc::clone(backend), prefix, program, building: Mutex::new(()) })
     };
