@@ -83,6 +83,7 @@ pub async fn etcd(port: u16) -> Result<Counters, Stop> {
     Ok(Counters { requests: requests as u64, connections: 0 })
 }
 
+#[cfg(any(feature = "redis", feature = "zk"))]
 fn number(text: &str, name: &str) -> Result<u64, Stop> {
     let value =
         text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("no {name} in the answer"))?;

@@ -4,24 +4,13 @@ use std::error::Error as StdError;
 use std::io;
 
 use etcd_client::Error;
-use lock_core::{Effect, ErrorKind, LockError};
+use lock_core::{Effect, ErrorKind, LockError, Meaning};
 use tonic::Code;
 
 use crate::BACKEND;
 
-/// One row: what an error means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    pub(crate) kind: ErrorKind,
-    retryable: bool,
-    pub(crate) effect: Effect,
-    /// Whether the connection leads nowhere, to the wrong place, or has a login that does not count any more.
-    pub(crate) redial: bool,
-    advice: &'static str,
-}
-
 const fn meaning(kind: ErrorKind, retryable: bool, effect: Effect, redial: bool, advice: &'static str) -> Meaning {
-    Meaning { kind, retryable, effect, redial, advice }
+    Meaning::new(kind, retryable, effect, redial, advice)
 }
 
 use Effect::{NotApplied, Unknown};
@@ -120,44 +109,16 @@ const BY_CODE: &[(Code, Meaning)] = &[
     (Code::Aborted, meaning(Unavailable, true, Unknown, false, "")),
 ];
 
-/// By the kind of a system error.
-const BY_IO: &[(io::ErrorKind, Meaning)] = &[
-    (
-        io::ErrorKind::ConnectionRefused,
-        meaning(Unavailable, true, NotApplied, true, "check host and port, and that the server is up"),
-    ),
-    (io::ErrorKind::NotFound, meaning(Unavailable, true, NotApplied, true, "check the host")),
-    (io::ErrorKind::HostUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
-    (io::ErrorKind::NetworkUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
-    (
-        io::ErrorKind::InvalidData,
-        meaning(
-            Unavailable,
-            false,
-            Unknown,
-            true,
-            "check that the port speaks what the URL says: etcd:// plain, etcds:// TLS with a certificate that this machine trusts",
-        ),
-    ),
-];
-
-/// A name that the machine cannot resolve, for which the system's errors have no kind.
-const NO_HOST: Meaning =
-    meaning(Unavailable, true, NotApplied, true, "check the host's name, and that this machine can look it up");
-/// What the standard library says then.
-const LOOKUP: &str = "failed to lookup address information";
-/// Anything else that broke the connection.
-const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
 /// An answer that no row knows.
 const UNKNOWN: Meaning = meaning(Internal, false, Unknown, false, "");
 
 pub(crate) fn meaning_of(error: &Error) -> Meaning {
     match error {
         Error::GRpcStatus(status) => of_status(status),
-        Error::TransportError(e) => in_chain(e).unwrap_or(DROPPED),
-        Error::IoError(e) => of_io(e).unwrap_or(DROPPED),
+        Error::TransportError(e) => in_chain(e).unwrap_or(Meaning::DROPPED),
+        Error::IoError(e) => of_io(e).unwrap_or(Meaning::DROPPED),
         // The stream ended without a word.
-        Error::WatchError(_) | Error::LeaseKeepAliveError(_) | Error::EndpointError(_) => DROPPED,
+        Error::WatchError(_) | Error::LeaseKeepAliveError(_) | Error::EndpointError(_) => Meaning::DROPPED,
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
             meaning(Config, false, NotApplied, false, "check the URL")
         }
@@ -175,7 +136,7 @@ fn of_status(status: &tonic::Status) -> Meaning {
     }
     if status.source().is_some() {
         // Made by the driver and not by the server.
-        return DROPPED;
+        return Meaning::DROPPED;
     }
     BY_CODE.iter().find(|(code, _)| *code == status.code()).map_or(UNKNOWN, |row| row.1)
 }
@@ -191,14 +152,12 @@ fn in_chain(error: &dyn StdError) -> Option<Meaning> {
     None
 }
 
+/// `None` where it says no more than that the line is broken: another cause may.
 fn of_io(error: &io::Error) -> Option<Meaning> {
-    let text = error.to_string();
-    if text.contains(LOOKUP) {
-        return Some(NO_HOST);
-    }
     // A port that hangs up on a greeting by TLS speaks something else.
-    let kind = if text.contains("tls handshake") { io::ErrorKind::InvalidData } else { error.kind() };
-    BY_IO.iter().find(|(known, _)| *known == kind).map(|row| row.1)
+    let hung_up = error.to_string().contains("tls handshake");
+    let meaning = if hung_up { Meaning::of_io(&io::ErrorKind::InvalidData.into()) } else { Meaning::of_io(error) };
+    (meaning != Meaning::DROPPED).then_some(meaning)
 }
 
 /// Whether the server says that there is no such lease (any more).
@@ -213,18 +172,7 @@ pub(crate) fn is_lease_gone(error: &Error) -> bool {
 
 /// The library's error for the driver's. `server` is host and port.
 pub(crate) fn from_driver(error: Error, server: &str) -> LockError {
-    let meaning = meaning_of(&error);
-    let detail = match meaning.kind {
-        Unavailable => format!("the server {server} did not serve the request"),
-        Denied => format!("the server {server} refused"),
-        _ => format!("an error of the server {server}"),
-    };
-    let err = LockError::new(meaning.kind, detail)
-        .backend(BACKEND)
-        .with_effect(meaning.effect)
-        .with_retryable(meaning.retryable)
-        .source(error);
-    if meaning.advice.is_empty() { err } else { err.advice(meaning.advice) }
+    meaning_of(&error).error(BACKEND, server, error)
 }
 
 /// An answer in a form that the server does not give.
@@ -290,10 +238,8 @@ mod tests {
 
     #[test]
     fn system_errors_tell_whether_anything_was_sent() {
-        for (kind, expected) in BY_IO {
-            assert_eq!(meaning_of(&Error::IoError(io::Error::from(*kind))), *expected, "{kind:?}");
-        }
-        assert_eq!(meaning_of(&Error::IoError(io::Error::other(format!("{LOOKUP}: x")))), NO_HOST);
-        assert_eq!(meaning_of(&Error::IoError(io::ErrorKind::ConnectionReset.into())), DROPPED);
+        let refused = io::ErrorKind::ConnectionRefused;
+        assert_eq!(meaning_of(&Error::IoError(refused.into())), Meaning::of_io(&refused.into()));
+        assert_eq!(meaning_of(&Error::IoError(io::ErrorKind::ConnectionReset.into())), Meaning::DROPPED);
     }
 }

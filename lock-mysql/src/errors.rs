@@ -1,25 +1,12 @@
 //! What each of the server's and the driver's errors means: one table.
 
-use std::io;
-
-use lock_core::{Effect, ErrorKind, LockError};
+use lock_core::{Effect, ErrorKind, LockError, Meaning};
 use sqlx::mysql::MySqlDatabaseError;
 
 use crate::BACKEND;
 
-/// One row: what an error means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    kind: ErrorKind,
-    retryable: bool,
-    effect: Effect,
-    /// Whether the connection leads to the wrong place or nowhere, so that the next call dials anew.
-    pub(crate) redial: bool,
-    advice: &'static str,
-}
-
 const fn meaning(kind: ErrorKind, retryable: bool, effect: Effect, redial: bool, advice: &'static str) -> Meaning {
-    Meaning { kind, retryable, effect, redial, advice }
+    Meaning::new(kind, retryable, effect, redial, advice)
 }
 
 use Effect::{NotApplied, Unknown};
@@ -134,24 +121,6 @@ pub(crate) fn is_passing(code: u16) -> bool {
     matches!(code, 1020 | 1205 | 1213 | 1615)
 }
 
-/// By the kind of a system error.
-const BY_IO: &[(io::ErrorKind, Meaning)] = &[
-    (
-        io::ErrorKind::ConnectionRefused,
-        meaning(Unavailable, true, NotApplied, true, "check host and port, and that the server is up"),
-    ),
-    (io::ErrorKind::HostUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
-    (io::ErrorKind::NetworkUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
-    (io::ErrorKind::TimedOut, meaning(Unavailable, true, Unknown, true, "check that the server is up and reachable")),
-];
-
-/// A name that the machine cannot resolve, for which the system's errors have no kind.
-const NO_HOST: Meaning =
-    meaning(Unavailable, true, NotApplied, true, "check the host's name, and that this machine can look it up");
-/// What the standard library says then.
-const LOOKUP: &str = "failed to lookup address information";
-/// Anything else that broke the connection.
-const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
 const TLS: Meaning = meaning(
     Unavailable,
     false,
@@ -171,8 +140,7 @@ pub(crate) fn code(error: &sqlx::Error) -> Option<u16> {
 pub(crate) fn meaning_of(error: &sqlx::Error) -> Meaning {
     match error {
         sqlx::Error::Database(_) => code(error).map_or(UNKNOWN, by_code),
-        sqlx::Error::Io(e) if e.to_string().contains(LOOKUP) => NO_HOST,
-        sqlx::Error::Io(e) => BY_IO.iter().find(|(kind, _)| *kind == e.kind()).map_or(DROPPED, |row| row.1),
+        sqlx::Error::Io(e) => Meaning::of_io(e),
         sqlx::Error::Tls(_) => TLS,
         sqlx::Error::Protocol(_) => NO_MYSQL,
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => OTHER_TABLE,
@@ -186,19 +154,7 @@ fn by_code(code: u16) -> Meaning {
 
 /// The library's error for the driver's. `server` is host and port.
 pub(crate) fn from_driver(error: sqlx::Error, server: &str) -> LockError {
-    let meaning = meaning_of(&error);
-    let detail = match meaning.kind {
-        Unavailable => format!("the server {server} did not serve the request"),
-        Denied => format!("the server {server} refused"),
-        Config => format!("the server {server} is not set up for this"),
-        _ => format!("an error of the server {server}"),
-    };
-    let err = LockError::new(meaning.kind, detail)
-        .backend(BACKEND)
-        .with_effect(meaning.effect)
-        .with_retryable(meaning.retryable)
-        .source(error);
-    if meaning.advice.is_empty() { err } else { err.advice(meaning.advice) }
+    meaning_of(&error).error(BACKEND, server, error)
 }
 
 #[cfg(test)]
@@ -240,14 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn system_errors_tell_whether_anything_was_sent() {
-        for (kind, expected) in BY_IO {
-            assert_eq!(meaning_of(&sqlx::Error::Io((*kind).into())), *expected, "{kind:?}");
-        }
-        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof] {
-            assert_eq!(meaning_of(&sqlx::Error::Io(kind.into())), DROPPED, "{kind:?}");
-        }
-        assert_eq!(meaning_of(&sqlx::Error::Io(io::Error::other(format!("{LOOKUP}: x")))), NO_HOST);
+    fn what_is_no_answer_of_the_server_has_its_row() {
         assert_eq!(meaning_of(&sqlx::Error::Tls("x".into())), TLS);
         assert_eq!(meaning_of(&sqlx::Error::RowNotFound), UNKNOWN);
     }

@@ -4,24 +4,13 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 
-use lock_core::{Effect, ErrorKind, LockError};
+use lock_core::{Effect, ErrorKind, LockError, Meaning};
 use redis::RedisError;
 
 use crate::BACKEND;
 
-/// One row: what an error means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    kind: ErrorKind,
-    retryable: bool,
-    effect: Effect,
-    /// Whether the connection leads to the wrong place or nowhere, so that the next call dials anew.
-    pub(crate) redial: bool,
-    advice: &'static str,
-}
-
 const fn meaning(kind: ErrorKind, retryable: bool, effect: Effect, redial: bool, advice: &'static str) -> Meaning {
-    Meaning { kind, retryable, effect, redial, advice }
+    Meaning::new(kind, retryable, effect, redial, advice)
 }
 
 use Effect::{NotApplied, Unknown};
@@ -132,35 +121,6 @@ const BY_CODE: &[(&str, Meaning)] = &[
     ("UNKILLABLE", meaning(Unavailable, true, Unknown, false, "a script blocks the server")),
 ];
 
-/// By the kind of a system error.
-const BY_IO: &[(io::ErrorKind, Meaning)] = &[
-    (
-        io::ErrorKind::ConnectionRefused,
-        meaning(Unavailable, true, NotApplied, true, "check host and port, and that the server is up"),
-    ),
-    (io::ErrorKind::NotFound, meaning(Unavailable, true, NotApplied, true, "check the host")),
-    (io::ErrorKind::HostUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
-    (io::ErrorKind::NetworkUnreachable, meaning(Unavailable, true, NotApplied, true, "check host and network")),
-    (
-        io::ErrorKind::InvalidData,
-        meaning(
-            Unavailable,
-            false,
-            Unknown,
-            true,
-            "check that the port speaks what the URL says: redis:// plain, rediss:// TLS with a certificate that this machine trusts",
-        ),
-    ),
-    (io::ErrorKind::TimedOut, meaning(Unavailable, true, Unknown, true, "check that the server is up and reachable")),
-];
-
-/// A name that the machine cannot resolve, for which the system's errors have no kind.
-const NO_HOST: Meaning =
-    meaning(Unavailable, true, NotApplied, true, "check the host's name, and that this machine can look it up");
-/// What the standard library says then.
-const LOOKUP: &str = "failed to lookup address information";
-/// Anything else that broke the connection.
-const DROPPED: Meaning = meaning(Unavailable, true, Unknown, true, "the connection was lost; it is dialled anew");
 /// An answer to the login that is not OK.
 const LOGIN: Meaning = meaning(Denied, false, NotApplied, true, "check user and password");
 /// The database of the URL does not exist.
@@ -197,15 +157,12 @@ pub(crate) fn meaning_of(error: &RedisError) -> Meaning {
         };
         return BY_CODE.iter().find(|(known, _)| *known == code).or_else(wrapped).map_or(UNKNOWN, |row| row.1);
     }
-    if text.contains(LOOKUP) {
-        return NO_HOST;
-    }
     // The driver keeps the system's error in an `Arc`, which is an error itself.
     let shared = error.source().and_then(|e| e.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
     if let Some(system) = shared.and_then(|e| e.downcast_ref::<io::Error>()) {
-        return BY_IO.iter().find(|(kind, _)| *kind == system.kind()).map_or(DROPPED, |row| row.1);
+        return Meaning::of_io(system);
     }
-    if error.is_unrecoverable_error() || error.is_io_error() { DROPPED } else { UNKNOWN }
+    if error.is_unrecoverable_error() || error.is_io_error() { Meaning::DROPPED } else { UNKNOWN }
 }
 
 fn by_code(code: &str) -> Meaning {
@@ -214,19 +171,7 @@ fn by_code(code: &str) -> Meaning {
 
 /// The library's error for the driver's. `server` is host and port.
 pub(crate) fn from_driver(error: RedisError, server: &str) -> LockError {
-    let meaning = meaning_of(&error);
-    let detail = match meaning.kind {
-        Unavailable => format!("the server {server} did not serve the request"),
-        Denied => format!("the server {server} refused"),
-        Foreign => "the entry is not a lock's".into(),
-        _ => format!("an error of the server {server}"),
-    };
-    let err = LockError::new(meaning.kind, detail)
-        .backend(BACKEND)
-        .with_effect(meaning.effect)
-        .with_retryable(meaning.retryable)
-        .source(error);
-    if meaning.advice.is_empty() { err } else { err.advice(meaning.advice) }
+    meaning_of(&error).error(BACKEND, server, error)
 }
 
 /// An answer in a form that this library's scripts do not give.
@@ -280,13 +225,9 @@ mod tests {
 
     #[test]
     fn system_errors_tell_whether_anything_was_sent() {
-        for (kind, expected) in BY_IO {
-            assert_eq!(meaning_of(&io::Error::from(*kind).into()), *expected, "{kind:?}");
+        for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::BrokenPipe] {
+            assert_eq!(meaning_of(&io::Error::from(kind).into()), Meaning::of_io(&kind.into()), "{kind:?}");
         }
-        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof] {
-            assert_eq!(meaning_of(&io::Error::from(kind).into()), DROPPED, "{kind:?}");
-        }
-        assert_eq!(meaning_of(&io::Error::other(format!("{LOOKUP}: x")).into()), NO_HOST);
         assert_eq!(meaning_of(&answer("ERR max number of clients reached")), FULL);
         assert_eq!(meaning_of(&answer("ERR something new")), UNKNOWN);
         let half =
