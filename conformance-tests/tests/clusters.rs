@@ -126,7 +126,10 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
             line.black_hole(true);
         }
     }
-    let (granted, answer) = timeout(ttl * 4 + Duration::from_secs(20), waiting).await??;
+    let Ok(waited) = timeout(ttl * 4 + Duration::from_secs(20), waiting).await else {
+        return Err(format!("nobody was granted {name}; {}", state(cluster, &waiter, &name).await).into());
+    };
+    let (granted, answer) = waited?;
     let next = answer?;
     // A loss that is told from here on is too late.
     cluster.cut(victim, false);
@@ -145,6 +148,17 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     Ok(granted.checked_sub(lost).ok_or_else(|| {
         format!("{name}: both held it: granted after {granted:?}, lost after {lost:?} only ({reason:?})")
     }))
+}
+
+/// What the members and the waiter's side say, for when nothing moves.
+async fn state<P: Kind>(cluster: &Cluster<P>, waiter: &LockManager, name: &str) -> String {
+    let mut said = Vec::new();
+    for (number, member) in cluster.members().iter().enumerate() {
+        let (serves, leads) =
+            (cluster.product().serves(member.port()).await, cluster.product().leads(member.port()).await);
+        said.push(format!("member {number} serves: {serves}, leads: {leads}"));
+    }
+    format!("{}; the waiter's side sees {:?}", said.join("; "), waiter.inspect(name).await)
 }
 
 /// Strikes, and once more where servers that were hurt before had not come to rest yet.

@@ -166,6 +166,11 @@ impl<P: Product> Cluster<P> {
         Ok(Self { product, members, links })
     }
 
+    /// What its members are.
+    pub fn product(&self) -> &P {
+        &self.product
+    }
+
     /// All members.
     pub fn members(&self) -> &[Member] {
         &self.members
