@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
+#[cfg(any(feature = "mysql", feature = "redis"))]
+use crate::process::Process;
 use crate::{Stop, eventually};
 
 /// How long a server may take until it answers.
@@ -34,4 +36,14 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub async fn accepts(port: u16) -> Result<(), Stop> {
     let open = eventually(START_LIMIT, || async { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await;
     if open { Ok(()) } else { Err(format!("nothing answers on port {port} within {START_LIMIT:?}").into()) }
+}
+
+/// Waits until a process that has just been started accepts connections; not for one that ends instead, as when its port was taken meanwhile.
+#[cfg(any(feature = "mysql", feature = "redis"))]
+async fn comes_up(process: &Process, port: u16) -> Result<(), Stop> {
+    let ended = || process.exit_code().is_some();
+    let accepts = || async { ended() || TcpStream::connect(("127.0.0.1", port)).await.is_ok() };
+    let answered = eventually(START_LIMIT, accepts).await;
+    crate::ensure!(!ended(), "it ended right after its start");
+    if answered { Ok(()) } else { Err(format!("nothing answers on port {port} within {START_LIMIT:?}").into()) }
 }

@@ -15,7 +15,7 @@ use crate::errors::{self, from_driver, meaning_of};
 use crate::statement::{Arg, Query, Statement};
 
 /// How often a statement is sent again at once because of what others did.
-const TRIES: usize = 8;
+const TRIES: usize = 24;
 
 /// Opens connections.
 #[derive(Debug)]

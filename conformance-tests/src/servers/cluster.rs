@@ -114,6 +114,10 @@ impl Member {
         Ok(())
     }
 
+    fn has_ended(&self) -> bool {
+        self.with(|process| process.exit_code().is_some())
+    }
+
     fn with<T>(&self, f: impl FnOnce(&mut Process) -> T) -> T {
         f(&mut self.process.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -142,7 +146,7 @@ impl<P: Product> Cluster<P> {
             let cluster = Self::spawn(product, members).await?;
             let ready = cluster.ready().await;
             tries -= 1;
-            if ready.is_ok() && cluster.members.iter().all(|member| member.with(|p| p.exit_code()).is_none()) {
+            if ready.is_ok() {
                 return Ok(cluster);
             }
             if tries == 0 {
@@ -220,14 +224,16 @@ impl<P: Product> Cluster<P> {
     /// Waits until all members serve.
     ///
     /// # Errors
-    /// When one does not in time.
+    /// When one does not in time, or has ended.
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
     pub async fn ready(&self) -> Result<(), Stop> {
         let limit = super::START_LIMIT * 2;
         try_join_all(self.members.iter().map(|member| async move {
-            let up = eventually(limit, || self.product.serves(member.port())).await;
+            let up =
+                eventually(limit, || async { member.has_ended() || self.product.serves(member.port()).await }).await;
+            crate::ensure!(!member.has_ended(), "the member on port {} has ended", member.port());
             if up { Ok(()) } else { Err(format!("nothing serves on port {} within {limit:?}", member.port()).into()) }
         }))
         .await

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 use tempfile::TempDir;
 
-use super::accepts;
 use super::system::System;
+use super::{accepts, comes_up};
 use crate::process::{Process, free_port};
 use crate::{Server, Stop};
 
@@ -53,9 +53,9 @@ impl MysqlServer {
             copy(template.path(), folder.path())?;
             std::fs::write(folder.path().join("setup.sql"), SETUP)?;
             let process = spawn(&system, port, folder.path(), &extra)?;
-            let ready = accepts(port).await;
+            let ready = comes_up(&process, port).await;
             tries -= 1;
-            if ready.is_ok() && process.exit_code().is_none() {
+            if ready.is_ok() {
                 return Ok(Self { system, port, folder, extra, process: Mutex::new(process), _template: template });
             }
             if tries == 0 {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
-use super::accepts;
 use super::system::System;
+use super::{accepts, comes_up};
 use crate::process::{Process, free_port};
 use crate::{Server, Stop};
 
@@ -37,9 +37,9 @@ impl RedisServer {
             // The port may be taken between the look and the start.
             let (port, folder) = (free_port()?, system.folder()?);
             let process = spawn(&system, port, &folder, &extra)?;
-            let ready = accepts(port).await;
+            let ready = comes_up(&process, port).await;
             tries -= 1;
-            if ready.is_ok() && process.exit_code().is_none() {
+            if ready.is_ok() {
                 return Ok(Self { system, port, folder, extra, process: Mutex::new(process) });
             }
             if tries == 0 {
