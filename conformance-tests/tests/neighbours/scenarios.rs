@@ -17,7 +17,7 @@ pub(crate) type Scenario = fn(Arc<Neighbour>) -> BoxFuture<'static, Outcome>;
 
 /// Each scenario has a name of its own to lock.
 pub(crate) const ALL: [(&str, Scenario); 7] = [
-    ("both_take_turns", |n| Box::pin(both_take_turns(n))),
+    ("both_take_turns", |n| Box::pin(both_take_turns(n, GAP))),
     ("it_gets_its_turn_in_a_crowd", |n| Box::pin(it_gets_its_turn_in_a_crowd(n))),
     ("it_waits_while_we_hold", |n| Box::pin(it_waits_while_we_hold(n))),
     ("we_wait_while_it_holds", |n| Box::pin(we_wait_while_it_holds(n))),
@@ -32,6 +32,8 @@ const SHORT: Duration = Duration::from_secs(6);
 /// How long a waiter is watched that must not get in. Its request has long arrived by then.
 const WATCHED: Duration = Duration::from_millis(700);
 
+/// The gap that a second writer would fall into.
+const GAP: Duration = Duration::from_millis(5);
 /// The turns that each side takes.
 const TURNS: u64 = 100;
 /// The turns of a neighbour that stands in no queue, while ours do.
@@ -127,11 +129,17 @@ enum Side {
 /// What nothing but the lock protects.
 struct Unprotected {
     count: AtomicU64,
+    /// Between reading and writing.
+    gap: Duration,
     /// Who came in last.
     last: watch::Sender<Option<Side>>,
 }
 
 impl Unprotected {
+    fn new(gap: Duration) -> Self {
+        Self { count: AtomicU64::new(0), gap, last: watch::channel(None).0 }
+    }
+
     /// Asks for the lock only when the other side has just got it, so that each hand-over is from one side to the other, which waits.
     async fn wait_for_turn(&self, side: Side) -> Result<(), Stop> {
         let mut last = self.last.subscribe();
@@ -144,15 +152,15 @@ impl Unprotected {
     async fn turn(&self, side: Side) {
         self.last.send_replace(Some(side));
         let count = self.count.load(Ordering::SeqCst);
-        sleep(Duration::from_millis(5)).await;
+        sleep(self.gap).await;
         self.count.store(count + 1, Ordering::SeqCst);
     }
 }
 
-async fn both_take_turns(n: Arc<Neighbour>) -> Outcome {
+async fn both_take_turns(n: Arc<Neighbour>, gap: Duration) -> Outcome {
     let name = format!("{}-turns", n.name);
     let (ours, mut theirs) = (n.backend.locks().await?, n.client(&name, LONG).await?);
-    let shared = Unprotected { count: AtomicU64::new(0), last: watch::channel(None).0 };
+    let shared = Unprotected::new(gap);
     let (our_turns, their_turns) =
         tokio::try_join!(our_turns(&ours, &name, &shared), their_turns(&mut theirs, &shared))?;
     ensure!((our_turns, their_turns) == (TURNS, TURNS), "{our_turns} turns of ours, {their_turns} of theirs");
@@ -193,7 +201,7 @@ async fn it_gets_its_turn_in_a_crowd(n: Arc<Neighbour>) -> Outcome {
     let name = format!("{}-crowd", n.name);
     let (one, other) = (n.backend.locks().await?, n.backend.locks().await?);
     let mut theirs = n.client(&name, LONG).await?;
-    let shared = Unprotected { count: AtomicU64::new(0), last: watch::channel(None).0 };
+    let shared = Unprotected::new(GAP);
     let done = AtomicBool::new(false);
     let ours = async |locks: &LockManager| -> Result<u64, Stop> {
         let mut turns = 0;
@@ -225,7 +233,8 @@ async fn it_gets_its_turn_in_a_crowd(n: Arc<Neighbour>) -> Outcome {
 pub(crate) async fn is_caught(n: Arc<Neighbour>) -> Outcome {
     let waits = it_waits_while_we_hold(Arc::clone(&n)).await;
     ensure!(format!("{waits:?}").contains("where it had to wait"), "it does not wait, and that gives {waits:?}");
-    let turns = both_take_turns(n).await;
+    // So long that it is in before the gap is over.
+    let turns = both_take_turns(n, GAP * 10).await;
     ensure!(format!("{turns:?}").contains("two were in at once"), "nothing kept it out, and that gives {turns:?}");
     Ok(())
 }
