@@ -163,7 +163,7 @@ fn etcd() {
         Row("a login where there are no users", plain.url("app:s3cret@"), 78, &["leave user and password out"]),
         Row("a lost majority", alone.url(""), 69, NO_ANSWER),
         Row("no space", full.url(""), 69, &["quota", "disarm"]),
-        Row("TLS to a plain port", plain.url("").replace("etcd:", "etcds:"), 69, &["etcd:// plain"]),
+        Row("TLS to a plain port", plain.url("").replace("etcd:", "etcds:"), 69, &["speaks what the URL says"]),
         Row("unknown parameter", plain.url("") + "?colour=red", 78, &["colour"]),
     ]);
     refuse("etcd", &rows);
