@@ -120,7 +120,7 @@ newer() {
 
 case $mode in
   newer) newer ;;
-  all) lints; features; tests; stranger ;;
+  all) lints; features; stranger; tests ;;
   quick) lints; cargo test -p lock-core -p lock-sqlite --all-features ;;
   soak) soak ;;
   *) echo "test.sh: unknown mode '$mode'; one of: all, quick, newer, soak" >&2; exit 64 ;;

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use lock_core::{
     AcquireRequest, Acquisition, Attempt, Capabilities, Contender, Deadline, Diagnosis, DistributedLock, FencingToken,
-    Holder, Lease, LockError, LockName, LostReason, Owner, Pace, Page, Reach, Released, Renewal, Revoke, Verdict,
+    Holder, Lease, LockError, LockName, LostReason, Owner, Pace, Page, Promise, Reach, Released, Renewal, Revoke,
     WaitingRoom,
 };
 
@@ -88,11 +88,11 @@ impl DistributedLock for FolderLock {
 
     async fn diagnose(&self) -> Result<Diagnosis, LockError> {
         self.folder.step(|_, _| ()).await?;
-        Ok(Diagnosis::new("a folder").finding(
-            "M1",
-            Verdict::Limited,
-            "only processes of this machine exclude each other",
-        ))
+        let mut it = Diagnosis::new("a folder");
+        it.kept(Promise::Service, "folder", "it can be read and written");
+        let value = "locks outlive processes; after a restart of the machine old ends mean nothing";
+        it.limited(Promise::Survival, "restart", value, "put the folder below /run, which a restart empties");
+        Ok(it)
     }
 
     async fn close(&self) -> Result<(), LockError> {
