@@ -11,6 +11,7 @@ pub mod contract;
 pub mod decorators;
 mod diagnosis;
 mod error;
+pub mod fence;
 mod fencing;
 mod guard;
 mod hold;
