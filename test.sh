@@ -5,7 +5,7 @@
 #   ./test.sh           everything that must pass before a change lands
 #   ./test.sh quick     formatting, lints and the tests that need no server
 #   ./test.sh newer     the suites of Redis and MySQL on Valkey and MySQL, from a folder with Debian unstable in it (as root)
-#   ./test.sh soak      the long runs: 200 rounds of three groups on Redis, two minutes of kills on one name
+#   ./test.sh soak      the long runs: 200 rounds of three groups on Redis, two minutes of kills on one name, load in full
 set -euo pipefail
 cd "$(dirname "$0")"
 mode=${1:-all}
@@ -94,6 +94,8 @@ soak() {
   cargo run --release --quiet -p conformance-tests --bin siege -- last-act --rounds 200
   say "four processes fight for one name on Redis, under kill -9 and stops"
   cargo run --release --quiet -p conformance-tests --bin siege -- kills --seconds 120
+  say "load in full: 10,000 held names and 1,000 waiters, 100 processes, 100,000 cycles"
+  LOAD=full cargo test --release --quiet -p conformance-tests --all-features --test load -- --nocapture --test-threads 1
   say "200 rounds of exclusion, cancellation and loss on Redis"
   local skip=() group round
   for group in ttl owner fencing unclear waiting residue names errors; do skip+=(--skip "$group::"); done

@@ -80,7 +80,25 @@ pub async fn etcd(port: u16) -> Result<Counters, Stop> {
     stream.read_to_string(&mut metrics).await?;
     let received = metrics.lines().filter(|line| line.starts_with("grpc_server_msg_received_total"));
     let requests = received.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>();
-    Ok(Counters { requests: requests as u64, connections: 0 })
+    Ok(Counters { requests: requests as u64, connections: connections_to(port)? })
+}
+
+/// Established connections to a port of this machine, as the kernel lists the server's ends of them.
+fn connections_to(port: u16) -> Result<u64, Stop> {
+    const ESTABLISHED: &str = "01";
+    let mut count = 0;
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        // Each line: number, own address and port in hexadecimal, the other's, state.
+        let lines = std::fs::read_to_string(table)?;
+        let ours = format!(":{port:04X}");
+        let server_ends = lines.lines().filter(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let is_ours = words.next().is_some_and(|own| own.ends_with(&ours));
+            is_ours && words.nth(1) == Some(ESTABLISHED)
+        });
+        count += server_ends.count() as u64;
+    }
+    Ok(count)
 }
 
 #[cfg(any(feature = "redis", feature = "zk"))]

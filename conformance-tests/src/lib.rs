@@ -70,10 +70,10 @@ mod child;
 pub mod counters;
 mod harness;
 pub mod harnesses;
-#[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
-pub mod held;
 #[cfg(feature = "redis")]
 pub mod last_act;
+#[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
+pub mod load;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod process;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use lock_core::{LockManager, LostReason};
+use lock_core::LostReason;
 
-use crate::counters::{self, Counters};
-use crate::harnesses::attached::{self, Attached};
-use crate::{Harness, Stop};
+use super::gauge::{resident, server};
+use crate::Stop;
+use crate::counters::Counters;
 
 /// What was seen while the locks were held.
 #[derive(Debug)]
@@ -30,10 +30,8 @@ pub struct Held {
 /// # Cancel safety
 /// Dropping it leaves the locks to their TTL.
 pub async fn hold(url: &str, names: usize, span: Duration) -> Result<Held, Stop> {
-    let attached = Attached::new(url)?;
     let before = count(url).await?;
-    let own = url.to_owned();
-    let locks = LockManager::builder().connect(async move { attached.connect(&own).await }).await?;
+    let locks = super::manager(url).await?;
     locks.lock("held-warm").acquire().await?.release().await?;
     let empty = resident()?;
     let mut guards = Vec::new();
@@ -78,19 +76,5 @@ impl fmt::Display for Held {
 }
 
 async fn count(url: &str) -> Result<Counters, Stop> {
-    match url.split(':').next() {
-        Some("redis") => counters::redis(url).await,
-        Some("mysql") => counters::mysql(&attached::mysql_options_of(url)?).await,
-        Some("zk") => counters::zk(attached::first_port(url)?).await,
-        Some("etcd") => counters::etcd(attached::first_port(url)?).await,
-        _ => Err("only redis, mysql, zk and etcd servers count requests".into()),
-    }
-}
-
-/// The memory of this process that is in use, in bytes.
-fn resident() -> Result<u64, Stop> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kib * 1024)
+    server(url).await?.ok_or_else(|| "only redis, mysql, zk and etcd servers count requests".into())
 }
