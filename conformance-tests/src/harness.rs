@@ -71,6 +71,16 @@ pub trait Instance: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Where its members listen, the first at [`address`](Self::address) ([`Need::Network`]).
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.address().into_iter().collect()
+    }
+
+    /// The URL that leads to its members through proxies in front of them, in the order of [`addresses`](Self::addresses).
+    fn url_via_all(&self, addresses: &[SocketAddr]) -> Option<String> {
+        self.url_via(*addresses.first()?)
+    }
+
     /// Control over its server ([`Need::Freeze`] for `stop` and `resume`, [`Need::Server`] for the rest).
     fn server(&self) -> Option<&dyn Server> {
         None
@@ -107,6 +117,16 @@ pub trait Server: Send + Sync {
 
     /// Starts it again on the same address, with what data it keeps, and waits until it answers. Ends it first where it runs.
     async fn restart(&self) -> Result<(), Stop>;
+
+    /// Ends or freezes the member that leads the others, where there are several.
+    async fn strike_leader(&self, _kill: bool) -> Result<(), Stop> {
+        Err("it has no leader".into())
+    }
+
+    /// Starts and resumes whatever does not run, and waits until all answers.
+    async fn mend(&self) -> Result<(), Stop> {
+        self.resume()
+    }
 }
 
 /// What stands under a name in the store.

@@ -85,6 +85,8 @@ pub mod servers;
 #[cfg(feature = "redis")]
 pub mod siege;
 mod stop;
+#[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
+pub mod torture;
 
 pub use bench::eventually;
 pub use child::is_child;

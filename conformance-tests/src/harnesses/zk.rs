@@ -79,6 +79,15 @@ impl Instance for ZkInstance {
         Some(format!("zk://{address}{ROOT}"))
     }
 
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.server.members().iter().map(|member| ([127, 0, 0, 1], member.port()).into()).collect()
+    }
+
+    fn url_via_all(&self, addresses: &[SocketAddr]) -> Option<String> {
+        let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        Some(format!("zk://{}{ROOT}", hosts.join(",")))
+    }
+
     fn server(&self) -> Option<&dyn Server> {
         Some(&self.server)
     }

@@ -274,4 +274,16 @@ impl<P: Product> Server for Cluster<P> {
         self.members.iter().try_for_each(|member| member.start_again(&self.product))?;
         self.ready().await
     }
+
+    async fn strike_leader(&self, kill: bool) -> Result<(), Stop> {
+        let leader = &self.members[self.leader().await?];
+        if kill { leader.kill() } else { leader.stop() }
+    }
+
+    async fn mend(&self) -> Result<(), Stop> {
+        for member in &self.members {
+            if member.has_ended() { member.start_again(&self.product)? } else { member.resume()? }
+        }
+        self.ready().await
+    }
 }
