@@ -20,6 +20,7 @@ mod progress;
 mod record;
 mod register;
 pub mod report;
+mod strays;
 mod strike;
 mod timeline;
 mod verdict;

@@ -111,7 +111,8 @@ async fn command(arguments: Arguments) -> Result<ExitCode, Stop> {
 #[cfg(feature = "mutants")]
 async fn mutants(limit: Duration, seed: u64) -> Result<ExitCode, Stop> {
     use conformance_tests::torture::mutants::{Hunt, hunt_all};
-    let hunts = hunt_all(limit, seed).await?;
+    use lock_core::memory::Fault;
+    let hunts = hunt_all(Fault::ALL, limit, seed, |hunt| eprintln!("{hunt}")).await?;
     println!("| mutant | dies after | by | what it shows |\n|---|---|---|---|");
     for hunt in &hunts {
         println!("{hunt}");

@@ -36,6 +36,7 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("error", "no error without a fault, and none of a kind that nothing explains (E1, E2)"),
     ("recovery", "grants come back after each fault"),
     ("worker", "no worker ends by itself, or sees a promise broken"),
+    ("stray", "who was frozen, or lost an answer, changes nothing that is not its own (T4, O1, U1, U2)"),
     ("residue", "nothing is left in the store (R1, U1, W3)"),
 ];
 
@@ -68,7 +69,7 @@ impl Finding {
 
     /// Whether it may only be that the run is not over yet.
     pub(super) fn is_of_an_end(&self) -> bool {
-        self.check == "worker" && self.text.ends_with("without being told to")
+        self.check == "recovery" || self.check == "worker" && self.text.ends_with("without being told to")
     }
 }
 

@@ -52,6 +52,9 @@ impl Default for Torture {
     }
 }
 
+/// How often whoever is in haste looks at what is written down.
+const LOOK: Duration = Duration::from_millis(1_500);
+
 /// How long workers may take to end, beside the leases that they wait for.
 const END: Duration = Duration::from_secs(30);
 
@@ -74,38 +77,39 @@ impl Torture {
         let (stalls, store) = (StallWatch::begin(), StoreWatch::begin(&field.ground, &field.names[0]).await?);
 
         let mut progress = Progress::begin(self.span, self.silent);
-        let (mut under_way, mut struck) = (JoinSet::new(), Vec::<Struck>::new());
-        let mut next_look = Duration::from_secs(2);
+        let (mut under_way, mut alone, mut struck) = (JoinSet::new(), JoinSet::new(), Vec::<Struck>::new());
+        let mut next_look = LOOK;
         let mut coming = schedule.iter().copied().peekable();
         while begun.elapsed() < self.span {
             while let Some(strike) = coming.next_if(|strike| strike.at <= begun.elapsed()) {
                 let fault = faults.iter().copied().find(|fault| fault.name == strike.fault);
                 let (field, fault) = (Arc::clone(&field), fault.ok_or("a fault that is not in the table")?);
-                under_way.spawn(async move { field.strike(fault, strike).await });
+                // Those who are on their own excuse nobody while they are under way.
+                let set = if fault.is_alone() { &mut alone } else { &mut under_way };
+                set.spawn(async move { field.strike(fault, strike).await });
             }
-            while let Some(done) = under_way.try_join_next() {
+            while let Some(done) = under_way.try_join_next().or_else(|| alone.try_join_next()) {
                 struck.push(done?);
             }
             let last = struck.last().map_or("", |struck| &struck.fault);
             progress.show(registers.grants(), struck.len(), registers.refused(), last);
-            if self.hasty && begun.elapsed() > next_look {
-                next_look = begun.elapsed() * 3 / 2;
+            if self.hasty && begun.elapsed() > next_look && under_way.is_empty() {
+                next_look = begun.elapsed() + LOOK;
                 let mut soon = self.record(&field, promises, from, &struck)?;
-                // What is under way has no end yet, and may excuse much.
                 soon.writes = registers.so_far();
-                if under_way.is_empty()
-                    && check(&soon).iter().any(|finding| {
-                        finding.excuse.is_none() && finding.check != "recovery" && !finding.is_of_an_end()
-                    })
-                {
-                    break;
+                let mut findings = check(&soon);
+                findings.retain(|finding| !finding.is_of_an_end());
+                if findings.iter().any(|finding| finding.excuse.is_none()) {
+                    return Ok(Verdict::of(self, &field.ground, &soon, findings, left_out, begun.elapsed()));
                 }
             }
             sleep(Duration::from_millis(20)).await;
         }
         progress.show(registers.grants(), struck.len(), registers.refused(), "the last faults end");
-        while let Some(done) = under_way.join_next().await {
-            struck.push(done?);
+        for set in [&mut under_way, &mut alone] {
+            while let Some(done) = set.join_next().await {
+                struck.push(done?);
+            }
         }
         struck.sort_by_key(|struck| struck.from);
         // Work must go on after the last fault.
@@ -147,6 +151,7 @@ impl Torture {
             quiet: format!("{}quiet", ground.prefix()),
             slots: Vec::new(),
             server: Mutex::default(),
+            strays: Mutex::default(),
             folder: folder.path().to_owned(),
             register: registers.address().to_owned(),
             seed: self.seed,

@@ -26,8 +26,10 @@ pub(super) enum Blow {
     ReadOnly,
     Remove,
     Replace,
-    /// Somebody takes the name and is never heard of again.
+    /// A client takes the name and is never heard of again.
     Abandon,
+    /// A client wakes too late.
+    Frozen,
     Queues,
     Clients,
     Scripts,
@@ -69,7 +71,12 @@ pub(super) struct Fault {
 impl Fault {
     /// Whether it hits what stands under a name.
     pub(super) fn is_of_a_name(&self) -> bool {
-        matches!(self.blow, Blow::Remove | Blow::Replace | Blow::Abandon | Blow::Queues)
+        matches!(self.blow, Blow::Remove | Blow::Replace | Blow::Abandon | Blow::Frozen | Blow::Queues)
+    }
+
+    /// Whether it touches nothing that a worker takes.
+    pub(super) fn is_alone(&self) -> bool {
+        self.blow == Blow::Frozen
     }
 
     /// Whether it hits one worker, or its line.
@@ -119,7 +126,8 @@ pub(super) const FAULTS: &[Fault] = &[
     row("server read-only", Blow::ReadOnly, Wants::Harness(Need::Refusal), (200, 3_000), 2),
     row("entry removed by hand", Blow::Remove, Wants::Nothing, (0, 0), 4),
     row("owner replaced by hand", Blow::Replace, Wants::Nothing, (0, 0), 3),
-    row("holder dies", Blow::Abandon, Wants::Threads, (0, 0), 6),
+    row("holder dies", Blow::Abandon, Wants::Threads, (0, 2), 8),
+    row("client frozen", Blow::Frozen, Wants::Threads, (0, 0), 10),
     row("queue deleted by hand", Blow::Queues, Wants::Own("redis"), (0, 0), 2),
     row("clients killed", Blow::Clients, Wants::Own("redis"), (0, 0), 3),
     row("clients killed", Blow::Clients, Wants::Own("mysql"), (0, 0), 4),

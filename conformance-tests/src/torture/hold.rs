@@ -151,6 +151,16 @@ impl Hand {
         self.log.write_at(at, what);
     }
 
+    /// Revokes it by a mark.
+    pub(super) async fn mark(&mut self, taken: &Taken) {
+        self.look(taken);
+        let (asked, token) = (self.log.now(), taken.guard.fencing_token());
+        let name = taken.guard.name().as_str();
+        if let Ok(Released::Released) = self.locks.revoke(name, Some(token), Revoke::Mark).await {
+            self.log.write(What::Marked { id: taken.id, asked });
+        }
+    }
+
     /// Ends a hold; whether its release was confirmed.
     pub(super) async fn end(&mut self, taken: Taken, way: Way) -> bool {
         match way {
@@ -163,13 +173,7 @@ impl Hand {
                 }
             }
             Way::Mark => {
-                let asked = self.log.now();
-                let token = taken.guard.fencing_token();
-                if let Ok(Released::Released) =
-                    self.locks.revoke(taken.guard.name().as_str(), Some(token), Revoke::Mark).await
-                {
-                    self.log.write(What::Marked { id: taken.id, asked });
-                }
+                self.mark(&taken).await;
                 self.stay(&taken, taken.guard.remaining() + Duration::from_millis(10)).await;
             }
             Way::Lapse => {

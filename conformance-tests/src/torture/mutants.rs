@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use lock_core::memory::Fault;
 
 use super::driver::Torture;
@@ -83,19 +84,29 @@ pub async fn hunt(fault: Fault, limit: Duration, seed: u64) -> Result<Hunt, Stop
     Ok(Hunt { fault, took: verdict.found_after.unwrap_or(begun.elapsed()), found })
 }
 
-/// All of them, one after the other.
+/// How many run at a time: most of the time is spent in waiting.
+const AT_A_TIME: usize = 5;
+
+/// These, several at a time; told one by one as they come, and answered in the order in which they were given.
 ///
 /// # Errors
 /// What kept one from being carried out.
 ///
 /// # Cancel safety
-/// Dropping it ends the run.
-pub async fn hunt_all(limit: Duration, seed: u64) -> Result<Vec<Hunt>, Stop> {
-    let mut hunts = Vec::new();
-    for fault in Fault::ALL {
-        let hunt = hunt(*fault, limit, seed).await?;
-        eprintln!("{hunt}");
-        hunts.push(hunt);
+/// Dropping it ends the runs.
+pub async fn hunt_all(
+    faults: &[Fault],
+    limit: Duration,
+    seed: u64,
+    mut tell: impl FnMut(&Hunt),
+) -> Result<Vec<Hunt>, Stop> {
+    let hunts = faults.iter().map(|fault| hunt(*fault, limit, seed));
+    let mut hunts = futures_util::stream::iter(hunts).buffered(AT_A_TIME);
+    let mut all = Vec::new();
+    while let Some(hunt) = hunts.next().await {
+        let hunt = hunt?;
+        tell(&hunt);
+        all.push(hunt);
     }
-    Ok(hunts)
+    Ok(all)
 }

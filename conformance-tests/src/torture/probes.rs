@@ -18,12 +18,13 @@ const TWINS: [(&str, &str); 6] = [("a", "A"), ("b", " b"), ("c", "c "), ("d\0x",
 pub(super) async fn probe(hand: Hand) -> Result<(), Stop> {
     let mut prober = Prober { hand, doubtful: None };
     loop {
-        match prober.hand.dice.roll(7) {
+        match prober.hand.dice.roll(8) {
             0 => prober.twins().await,
             1 => prober.pages().await,
             2 => prober.free().await,
             3 => prober.wrong_token().await,
             4 => prober.lapse().await,
+            6 => prober.marked().await,
             5 => prober.hand.inspect(&prober.hand.quiet.clone(), None).await,
             _ => prober.long_names().await,
         }
@@ -71,8 +72,9 @@ impl Prober {
     }
 
     async fn twins(&mut self) {
-        let (one, other) = TWINS[self.hand.dice.roll(TWINS.len() as u64) as usize];
-        self.both(self.own(one), self.own(other)).await;
+        for (one, other) in TWINS {
+            self.both(self.own(one), self.own(other)).await;
+        }
     }
 
     async fn long_names(&mut self) {
@@ -150,12 +152,38 @@ impl Prober {
         self.give(taken).await;
     }
 
-    /// What has run out is not shown.
+    /// A mark keeps everybody out.
+    async fn marked(&mut self) {
+        let name = self.own("mark");
+        // Not renewed, so that it can learn of it by being told alone.
+        let (ttl, renewed) = (LONGEST_TTL, self.hand.dice.chance(500));
+        let request = Request { name, ttl, limit: None, renewed, cancel: None };
+        let Ok(taken) = self.hand.ask(request).await else { return self.doubtful = Some(Instant::now()) };
+        let name = taken.guard.name().as_str().to_owned();
+        self.hand.mark(&taken).await;
+        self.steal(name).await;
+        self.doubtful = Some(Instant::now());
+        self.hand.end(taken, Way::Lapse).await;
+    }
+
+    /// Asks for what is held, and may not get it.
+    async fn steal(&mut self, name: String) {
+        let ttl = Duration::from_millis(1_500);
+        let request = Request { name, ttl, limit: None, renewed: true, cancel: None };
+        if let Ok(stolen) = self.hand.ask(request).await {
+            self.hand.stay(&stolen, Duration::from_millis(5)).await;
+            self.hand.end(stolen, Way::Release).await;
+        }
+    }
+
+    /// What has run out is not shown, and nobody gets it before.
     async fn lapse(&mut self) {
         let Some(taken) = self.take(self.own("lapse"), false).await else { return };
         let name = taken.guard.name().as_str().to_owned();
         let ttl = taken.guard.ttl();
-        self.hand.stay(&taken, ttl + Duration::from_millis(20)).await;
+        self.hand.stay(&taken, ttl * 3 / 4).await;
+        self.steal(name.clone()).await;
+        self.hand.stay(&taken, ttl).await;
         // The guard goes on living, so that nobody removes what should be gone.
         sleep(Duration::from_millis(1_300)).await;
         self.hand.inspect(&name, None).await;

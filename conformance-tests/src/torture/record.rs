@@ -105,6 +105,8 @@ pub struct Struck {
     pub forgets: bool,
     /// Whether the worker could do nothing meanwhile: its own time stood still.
     pub halts: bool,
+    /// Broken promises that showed at once: rule and text.
+    pub saw: Vec<(String, String)>,
     /// Why it was not made, if it was not.
     pub missed: Option<String>,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, Acquisition, Clock, Durability, LockName, Owner, Ttl, Wait};
+use lock_core::{Clock, Durability, LockName};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
@@ -14,6 +14,7 @@ use super::hands;
 use super::history::{Nanos, nanos, span};
 use super::plan::{Dice, Strike};
 use super::record::{Scope, Struck};
+use super::strays::Stray;
 use super::worker::{Command, Order, Worker};
 use crate::proxy::Proxy;
 use crate::{Server, Stop};
@@ -36,6 +37,8 @@ pub(super) struct Field {
     pub(super) slots: Vec<Mutex<Slot>>,
     /// Whoever does something to the server, or reaches into the store, has it: a hand needs a server that answers.
     pub(super) server: Mutex<()>,
+    /// The same for strays, which need a store of which nothing but memory is asked.
+    pub(super) strays: Mutex<()>,
     pub(super) folder: PathBuf,
     pub(super) register: String,
     pub(super) seed: u64,
@@ -72,7 +75,7 @@ impl Field {
             history: self.history(slot, generation),
             register: self.register.clone(),
             names: self.names.clone(),
-            quiet: self.quiet.clone(),
+            quiet: format!("{}-false", self.quiet),
             prefix: format!("{}own-{slot}-{generation}-", self.ground.prefix()),
             seed: dice.roll(u64::MAX),
         };
@@ -89,7 +92,7 @@ impl Field {
         let scope = if fault.is_of_a_worker() {
             Scope::Worker(victim)
         } else if fault.is_of_a_name() {
-            Scope::Name(self.names[victim].clone())
+            Scope::Name(self.name_of(fault, strike))
         } else {
             Scope::All
         };
@@ -97,10 +100,11 @@ impl Field {
         let done = if fault.is_of_a_worker() {
             self.hit_worker(fault, strike, self.slots[victim].lock().await, &mut struck).await
         } else {
-            let _server = self.server.lock().await;
+            let lock = if fault.blow == Blow::Frozen { &self.strays } else { &self.server };
+            let _lock = lock.lock().await;
             struck.from = self.now();
             if fault.is_of_a_name() {
-                self.hit_name(fault, victim, &mut struck).await
+                self.hit_name(fault, strike, &mut struck).await
             } else {
                 self.hit_server(fault, strike, &mut struck).await
             }
@@ -111,6 +115,12 @@ impl Field {
         }
         struck.missed = done.err().map(|stop| format!("{stop:?}"));
         struck
+    }
+
+    /// Of those that must be alone the name is one that no worker takes; and every third that dies does so there, where nobody hides what is left.
+    fn name_of(&self, fault: &Fault, strike: Strike) -> String {
+        let alone = fault.blow == Blow::Frozen || fault.blow == Blow::Abandon && strike.span.is_zero();
+        if alone { format!("{}-{}", self.quiet, fault.blow == Blow::Frozen) } else { self.names[strike.victim].clone() }
     }
 
     async fn hit_worker(
@@ -158,14 +168,13 @@ impl Field {
         Ok(())
     }
 
-    async fn hit_name(&self, fault: &Fault, victim: usize, struck: &mut Struck) -> Result<(), Stop> {
-        let name = LockName::new(self.names[victim].clone())?;
+    async fn hit_name(&self, fault: &Fault, strike: Strike, struck: &mut Struck) -> Result<(), Stop> {
+        let name = LockName::new(self.name_of(fault, strike))?;
         match fault.blow {
-            Blow::Abandon => {
-                let name = if victim == 0 { LockName::new(self.quiet.clone())? } else { name };
-                struck.scope = Scope::Name(name.as_str().to_owned());
-                struck.put = Some(self.abandon(name).await?);
-                Ok(())
+            Blow::Abandon | Blow::Frozen => {
+                let lock = self.ground.connect().await?;
+                let mut stray = Stray { lock: &*lock, instance: &**self.ground.instance(), struck };
+                if fault.blow == Blow::Abandon { stray.dies(name).await } else { stray.wakes(&name).await }
             }
             Blow::Queues => within(hands::delete_queue(&self.ground, &name)).await,
             _ => {
@@ -207,23 +216,6 @@ impl Field {
         }
         struck.owner = Some(there.owner);
         Ok(())
-    }
-
-    /// Takes a name as somebody who is never heard of again; the owner, and when the lease is over.
-    async fn abandon(&self, name: LockName) -> Result<(String, Nanos), Stop> {
-        let lock = self.ground.connect().await?;
-        let owner = Owner::random()?;
-        let mut request = AcquireRequest::new(name, owner);
-        request.ttl = Ttl::new(PUT_TTL)?;
-        request.wait = Wait::Until(self.clock.now().after(Duration::from_secs(3)));
-        match lock.acquire(&request).await? {
-            Acquisition::Granted(lease) => {
-                // A process that is killed drops nothing.
-                std::mem::forget(lease);
-                Ok((owner.to_string(), self.now() + span(PUT_TTL)))
-            }
-            _ => Err("somebody held it".into()),
-        }
     }
 
     async fn hit_server(&self, fault: &Fault, strike: Strike, struck: &mut Struck) -> Result<(), Stop> {

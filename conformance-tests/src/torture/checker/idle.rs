@@ -13,6 +13,9 @@ type Stretches = Vec<(Nanos, Nanos)>;
 /// How much earlier than its answer a grant may have been made, when all is well.
 const QUICK: Nanos = 300_000_000;
 
+/// How long a cancelled request may hold the name unseen, when all is well.
+const CLEAN: Nanos = 100_000_000;
+
 /// When a name was, or may have been, somebody's; or when a fault explains that it was nobody's.
 fn taken(record: &Record, weather: &Weather<'_>, name: &str, attempts: &[usize]) -> Stretches {
     let expiry = record.promises.expiry();
@@ -31,7 +34,7 @@ fn taken(record: &Record, weather: &Weather<'_>, name: &str, attempts: &[usize])
                 let extra = if by_ttl { expiry } else { 0 };
                 taken.push((granted.saturating_sub(QUICK).max(attempt.asked), lease_end + extra));
             }
-            (None, Some(Answer::Cancelled)) => taken.push((end.saturating_sub(QUICK).max(attempt.asked), end + QUICK)),
+            (None, Some(Answer::Cancelled)) => taken.push((end.saturating_sub(CLEAN).max(attempt.asked), end + CLEAN)),
             (None, None) => taken.push((end.saturating_sub(QUICK), end + attempt.ttl + expiry)),
             _ => {}
         }

@@ -48,6 +48,11 @@ pub(super) fn ends(record: &Record, _: &Weather<'_>) -> Vec<Finding> {
     for (worker, at, rule, text) in &record.odd {
         found.push(Finding::new("worker", "", (*at, *at), Vec::new(), format!("worker {worker}: {rule}: {text}")));
     }
+    for fault in &record.faults {
+        for (rule, text) in &fault.saw {
+            found.push(Finding::new("stray", "", (fault.from, fault.to), Vec::new(), format!("{rule}: {text}")));
+        }
+    }
     for left in &record.left {
         found.push(Finding::new("residue", "", (record.span.1, record.span.1), Vec::new(), left.clone()));
     }
