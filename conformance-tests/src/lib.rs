@@ -82,8 +82,6 @@ pub mod report;
 pub mod rules;
 mod runner;
 pub mod servers;
-#[cfg(feature = "redis")]
-pub mod siege;
 mod stop;
 #[cfg(all(feature = "mysql", feature = "redis", feature = "sqlite", feature = "zk"))]
 pub mod torture;

@@ -7,7 +7,6 @@ mod acts;
 pub mod checker;
 mod driver;
 mod faults;
-mod fence;
 mod ground;
 mod hands;
 pub mod history;

@@ -4,13 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use conformance_tests::siege::Siege;
-use conformance_tests::{Stop, last_act, load, siege};
+use conformance_tests::{Stop, last_act, load};
 
 /// Long runs: under faults on a Redis server that is started for them, and under load on any server.
 #[derive(Parser)]
 #[command(after_help = "Examples:
-  siege kills --seconds 120      4 processes x 10 waiters on one name, under kill -9, stops and cut lines
   siege last-act --rounds 200    guards dropped as the last act of main: how many entries are left
   siege held --url etcd://h:2379 1,000 locks held for a minute: what the server counts
   siege crowd --url redis://h/   10,000 names held while 1,000 waiters take one more in turn
@@ -23,18 +21,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Processes fight for one name while they are killed and stopped; their beliefs are compared afterwards.
-    Kills {
-        /// How long the faults go on.
-        #[arg(long, default_value_t = 120)]
-        seconds: u64,
-        /// Waiters in each of the four processes.
-        #[arg(long, default_value_t = 10)]
-        waiters: usize,
-        /// Which faults come when.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-    },
     /// Processes whose `main` ends with a guard in its hands.
     LastAct {
         /// How many processes.
@@ -91,7 +77,6 @@ enum What {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let done = match arguments.get(1).map(String::as_str) {
-        Some(siege::FLAG) => siege::work(&arguments[2..]),
         Some(last_act::FLAG) => last_act::act(&arguments[2..]),
         Some(load::FLAG) => load::take_turns(),
         _ => command(Arguments::parse().what),
@@ -106,11 +91,6 @@ fn command(what: What) -> Result<ExitCode, Stop> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match what {
-            What::Kills { seconds, waiters, seed } => {
-                let verdict = Siege { span: Duration::from_secs(seconds), waiters, seed }.lay().await?;
-                println!("seed                        {seed}\n{verdict}");
-                Ok(exit(verdict.is_clean()))
-            }
             What::Held { url, names, seconds } => {
                 let held = load::hold(&url, names, Duration::from_secs(seconds)).await?;
                 println!("{held}");

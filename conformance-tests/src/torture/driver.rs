@@ -14,7 +14,7 @@ use super::LONGEST_TTL;
 use super::checker::{check, recovery_bound};
 use super::ground::Ground;
 use super::history;
-use super::plan::strikes;
+use super::plan::{Strike, strikes};
 use super::progress::Progress;
 use super::record::{Promises, Record, Struck};
 use super::register::Registers;
@@ -70,7 +70,12 @@ impl Torture {
         let temporary = tempfile::tempdir()?;
         let begun = Instant::now();
         let (faults, left_out) = ground.faults();
-        let schedule = strikes(self.seed, &faults, self.span, self.workers, self.names);
+        let mut schedule = strikes(self.seed, &faults, self.span, self.workers, self.names);
+        // Whoever is in haste begins with what shows most.
+        let first = faults.iter().find(|fault| self.hasty && fault.is_alone());
+        let first =
+            first.map(|fault| Strike { at: Duration::ZERO, fault: fault.name, victim: 0, span: Duration::ZERO });
+        schedule.splice(0..0, first);
         let registers = Registers::open().await?;
         let (field, promises) = self.field(ground, &registers, &temporary).await?;
         let from = field.now();

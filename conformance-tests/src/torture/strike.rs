@@ -134,7 +134,7 @@ impl Field {
         let milliseconds = u64::try_from(strike.span.as_millis())?;
         match fault.blow {
             Blow::Kill => {
-                slot.worker.kill()?;
+                slot.worker.kill().await?;
                 struck.to = self.now();
                 slot.generation += 1;
                 slot.worker = self.worker(slot.number, slot.generation, &slot.lines)?;

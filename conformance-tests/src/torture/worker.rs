@@ -20,10 +20,13 @@ use super::probes::probe;
 use super::register::Pen;
 use crate::harnesses::attached::Attached;
 use crate::process::Process;
-use crate::{Harness, Stop};
+use crate::{Harness, Stop, eventually};
 
 /// The argument by which the program becomes a worker.
 pub const FLAG: &str = "--torture-worker";
+
+/// How long a thread may take to be gone: one of its tasks may block it.
+const KILL: Duration = Duration::from_secs(20);
 
 /// How many tasks of a worker fight for the shared names. One more looks and tries on names of its own.
 const CONTENDERS: u64 = 3;
@@ -95,14 +98,15 @@ impl Worker {
         }
     }
 
-    /// Ends it at once. A thread's tasks are dropped, its guards with them.
-    pub(super) fn kill(&mut self) -> Result<(), Stop> {
+    /// Ends it at once, and waits until it is gone. A thread's tasks are dropped, its guards with them.
+    pub(super) async fn kill(&mut self) -> Result<(), Stop> {
         match self {
             Self::Process(process) => process.kill(),
-            Self::Thread { commands, .. } => {
+            Self::Thread { commands, thread } => {
                 // A closed channel ends it without a word.
                 *commands = mpsc::channel(1).0;
-                Ok(())
+                let gone = || async { thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished) };
+                if eventually(KILL, gone).await { Ok(()) } else { Err("a thread does not end".into()) }
             }
         }
     }
