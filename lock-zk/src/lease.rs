@@ -67,7 +67,7 @@ impl Lease for ZkLease {
         let deleted = async {
             // A closed session has taken its nodes along.
             let Ok(client) = self.place.session.client() else { return Ok(false) };
-            delete(&client, &self.path).await.map_err(failed)
+            let_go(&client, &self.path).await.map_err(failed)
         };
         let deleted = bounded(self.limit, deleted).await.map_err(|e| context(e, "release", &self.name))?;
         doubt.settle();
@@ -101,6 +101,17 @@ impl ZkLease {
 
     fn gone(&self) -> LostReason {
         if self.clock.has_passed(self.valid_until) { LostReason::Expired } else { LostReason::Removed }
+    }
+}
+
+/// Deletes the holder's node; whether it was still the holder's. Whoever revoked it has written into it: then it only goes.
+async fn let_go(client: &Client, path: &str) -> Result<bool, Error> {
+    match client.delete(path, Some(0)).await {
+        Ok(()) => Ok(true),
+        Err(Error::BadVersion) => delete(client, path).await.map(|_| false),
+        Err(Error::NoNode) => Ok(false),
+        Err(e) if is_over(&e) => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

@@ -33,6 +33,18 @@ async fn nodes_that_do_not_contend_are_ignored_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_holder_has_nothing_to_release_and_lets_the_next_in() {
+    let server = Server::start().await;
+    let lock = server.lock().await;
+    let name = LockName::new("a").unwrap();
+    let mut lease = take(&lock, "a", 5_000, 0).await;
+    assert_eq!(lock.revoke(&name, None, Revoke::Mark).await.unwrap(), Released::Released);
+    assert_eq!(lease.release().await.unwrap(), Released::NotHeld);
+    let mut next = take(&lock, "a", 5_000, 0).await;
+    assert_eq!(next.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn contenders_of_curator_and_kazoo_stand_in_the_same_queue() {
     let server = Server::start().await;
     let (lock, raw) = (server.lock().await, server.raw().await);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lock_core::Capabilities;
+use lock_core::{Capabilities, Reach};
 use serde::{Deserialize, Serialize};
 
 use super::history::{Answer, Nanos, What, span};
@@ -44,6 +44,8 @@ pub struct Promises {
     pub fifo: bool,
     pub pushes_loss: bool,
     pub tokens_survive_loss: bool,
+    /// Nothing is between the lock and its users: each answer is there at once.
+    pub local: bool,
 }
 
 impl Promises {
@@ -55,6 +57,7 @@ impl Promises {
             fifo: capabilities.fifo,
             pushes_loss: capabilities.pushes_loss,
             tokens_survive_loss: capabilities.fencing_survives_data_loss,
+            local: capabilities.reach == Reach::Process,
         }
     }
 

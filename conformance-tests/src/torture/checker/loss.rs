@@ -73,6 +73,8 @@ pub(super) fn marks(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
         // The last validity that was known before the mark: no renewal came after it.
         let before = attempt.looks.iter().take_while(|look| look.0 <= asked).filter_map(|look| look.2).max();
         let Some(end) = before else { continue };
+        // Once the holder itself has let go, the next one may enter.
+        let closed = attempt.gave_up.map_or(end, |at| at.min(end));
         let reason = attempt
             .lost
             .as_ref()
@@ -86,7 +88,7 @@ pub(super) fn marks(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
         for (other_number, other) in record.attempts.iter().enumerate() {
             let beside = other.name == *name
                 && other_number != number
-                && other.answered.is_some_and(|at| at > marked && at < end);
+                && other.answered.is_some_and(|at| at > marked && at < closed);
             if beside && other.granted().is_some() && other.held_until.is_some() {
                 let excuse = weather.forgets(name, attempt.asked, end).next().map(|fault| fault.fault.clone());
                 let text = format!(
@@ -177,7 +179,7 @@ mod tests {
         let mut story = Story::new(2);
         let number = story.hold(0, "x", 1, 100, 200);
         story.record.attempts[number].marked = Some((story.ms(200), story.ms(201)));
-        story.record.attempts[number].released = None;
+        (story.record.attempts[number].released, story.record.attempts[number].gave_up) = (None, None);
         story.record.attempts[number].lost = Some((story.ms(202), "force_released".into()));
         story.hold(1, "x", 2, 2_500, 2_600);
         assert!(findings(&story, "mark").is_empty() && findings(&story, "untold").is_empty());

@@ -98,6 +98,8 @@ pub(super) fn errors(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
         let Some(Answer::Failed { kind, text }) = &attempt.answer else { continue };
         let explained = match &**kind {
             "Timeout" => true,
+            // A limit that one answer of a busy server takes.
+            "Unavailable" if attempt.limit.is_some_and(|limit| limit < seconds(1)) && !record.promises.local => true,
             "Unavailable" | "Denied" => weather.touched(
                 attempt.worker,
                 attempt.asked.saturating_sub(seconds(2)),
