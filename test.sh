@@ -5,7 +5,7 @@
 #   ./test.sh           everything that must pass before a change lands
 #   ./test.sh quick     formatting, lints and the tests that need no server
 #   ./test.sh newer     the suites of Redis and MySQL on Valkey and MySQL, from a folder with Debian unstable in it (as root)
-#   ./test.sh soak      the long runs: 200 rounds of three groups on Redis, two minutes of kills on one name, load in full
+#   ./test.sh soak      the long runs: two minutes of torture on each backend, 200 rounds of three groups on Redis, load in full
 set -euo pipefail
 cd "$(dirname "$0")"
 mode=${1:-all}
@@ -92,8 +92,15 @@ tests() {
 soak() {
   say "guards dropped as the last act of main, on Redis"
   cargo run --release --quiet -p conformance-tests --bin siege -- last-act --rounds 200
-  say "four processes fight for one name on Redis, under kill -9 and stops"
-  cargo run --release --quiet -p conformance-tests --bin siege -- kills --seconds 120
+  local backend
+  for backend in memory sqlite redis mysql zk etcd; do
+    say "two minutes of torture: $backend"
+    cargo run --release --quiet -p conformance-tests --features etcd --bin torture -- "$backend:" --minutes 2
+  done
+  for backend in zk etcd; do
+    say "two minutes of torture: three members of $backend"
+    cargo run --release --quiet -p conformance-tests --features etcd --bin torture -- "$backend:" --members 3 --minutes 2
+  done
   say "load in full: 10,000 held names and 1,000 waiters, 100 processes, 100,000 cycles"
   LOAD=full cargo test --release --quiet -p conformance-tests --all-features --test load -- --nocapture --test-threads 1
   say "200 rounds of exclusion, cancellation and loss on Redis"

@@ -85,7 +85,7 @@ pub async fn hunt(fault: Fault, limit: Duration, seed: u64) -> Result<Hunt, Stop
 }
 
 /// How many run at a time: most of the time is spent in waiting.
-const AT_A_TIME: usize = 5;
+const AT_A_TIME: usize = 10;
 
 /// These, several at a time; told one by one as they come, and answered in the order in which they were given.
 ///

@@ -149,8 +149,8 @@ mod tests {
         let mut story = Story::new(1);
         let number = story.hold(0, "x", 1, 100, 200);
         assert!(findings(&story, "validity").is_empty());
-        let after = story.ms(101);
-        story.record.attempts[number].looks.push((after, true, Some(after + story.ms(1_990)), after));
+        let (after, until) = (story.ms(101), story.ms(101 + 1_990));
+        story.record.attempts[number].looks.push((after, true, Some(until), after));
         assert_eq!(findings(&story, "validity").len(), 1);
         story.record.attempts[number].wanted = story.ms(2_500);
         assert_eq!(findings(&story, "ttl").len(), 1);
