@@ -124,7 +124,8 @@ impl Torture {
         let still = self.end_workers(&field).await;
         let mut record = self.record(&field, promises, from, &struck)?;
         record.writes = registers.so_far();
-        (record.stalls, record.free) = (stalls.end(), store.end());
+        record.stalls = stalls.end();
+        [record.free, record.slow] = store.end();
         record.left = still;
         record.left.extend(self.residue(&field, &record).await);
         record.span = (from, field.now());

@@ -27,6 +27,8 @@ pub struct Record {
     pub writes: Vec<Guarded>,
     /// Times in which the machine did not run those who measure.
     pub stalls: Vec<(Nanos, Nanos)>,
+    /// Times in which the server took long for a look from the side, whatever the reason.
+    pub slow: Vec<(Nanos, Nanos)>,
     /// Times in which the store showed nobody as the holder of the first name.
     pub free: Vec<(Nanos, Nanos)>,
     /// What was left in the store at the end.

@@ -43,6 +43,8 @@ pub struct Verdict {
     pub writes: (usize, usize),
     /// How long the machine did not run who measures, in all.
     pub stalled: Duration,
+    /// How long the server took long for a look from the side, or did not answer, in all.
+    pub slow: Duration,
     /// How long after the begin the first violation had happened.
     pub found_after: Option<Duration>,
     /// A text of the first finding's stretch.
@@ -76,6 +78,7 @@ impl Verdict {
                 .iter()
                 .find(|finding| finding.excuse.is_none())
                 .map_or(String::new(), |first| stretch(record, first)),
+            slow: Duration::from_nanos(record.slow.iter().map(|slow| slow.1 - slow.0).sum()),
             found_after: findings
                 .iter()
                 .filter(|f| f.excuse.is_none())
@@ -145,7 +148,7 @@ impl Verdict {
             "workers": self.workers, "longest_wait_seconds": self.longest_wait.as_secs_f64(),
             "median_gap_seconds": self.gaps.0.as_secs_f64(), "longest_gap_seconds": self.gaps.1.as_secs_f64(),
             "longest_free_while_waited_seconds": self.longest_free.as_secs_f64(),
-            "writes_taken": self.writes.0, "writes_refused": self.writes.1, "stalled_seconds": self.stalled.as_secs_f64(),
+            "writes_taken": self.writes.0, "writes_refused": self.writes.1, "stalled_seconds": self.stalled.as_secs_f64(), "slow_seconds": self.slow.as_secs_f64(),
             "checks": checks, "findings": findings,
         })
     }
@@ -176,6 +179,7 @@ impl fmt::Display for Verdict {
         writeln!(f, "  {:<42} {:>8.1?}", "median gap between two holds", self.gaps.0)?;
         writeln!(f, "  {:<42} {:>8.1?}", "longest gap between two holds", self.gaps.1)?;
         writeln!(f, "  {:<42} {:>8.1?}", "machine stalled, in all", self.stalled)?;
+        writeln!(f, "  {:<42} {:>8.1?}", "server slow or away, in all", self.slow)?;
         writeln!(
             f,
             "register\n  {:<42} {:>8}\n  {:<42} {:>8}",
@@ -224,7 +228,9 @@ fn gaps(record: &Record) -> (Duration, Duration) {
 fn stretch(record: &Record, finding: &Finding) -> String {
     let mut lines: Vec<(Nanos, String)> = Vec::new();
     for attempt in finding.attempts.iter().map(|number| &record.attempts[*number]) {
-        let who = format!("worker {} {:?} token {}", attempt.worker, attempt.name, attempt.token);
+        let life = &record.workers[attempt.worker];
+        let place = format!("worker {} (place {}, number {} there)", attempt.worker, life.slot, life.generation);
+        let who = format!("{place} {:?} token {}", attempt.name, attempt.token);
         let mut say = |at: Nanos, what: &str| lines.push((at, format!("{who}: {what}")));
         say(attempt.asked, "asks");
         if let Some(at) = attempt.answered {

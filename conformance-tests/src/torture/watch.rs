@@ -22,20 +22,29 @@ const WORTH: Nanos = 20_000_000;
 pub(super) struct StoreWatch {
     task: JoinHandle<()>,
     notes: Notes,
+    slow: Notes,
 }
+
+/// A server that takes longer for a look, straight to it and without any fault in the line, has other things to do.
+const SLOW: Nanos = 200_000_000;
 
 impl StoreWatch {
     pub(super) async fn begin(ground: &Ground, name: &str) -> Result<Self, Stop> {
         let (lock, name, clock) = (ground.connect().await?, LockName::new(name)?, Clock::system());
         let notes = Notes::default();
-        let kept = Arc::clone(&notes);
+        let slow = Notes::default();
+        let (kept, late) = (Arc::clone(&notes), Arc::clone(&slow));
         let task = tokio::spawn(async move {
             let mut free_since = None;
             loop {
                 let asked = nanos(clock.now());
-                match lock.inspect(&name).await {
+                let seen = lock.inspect(&name).await;
+                let now = nanos(clock.now());
+                if now - asked > SLOW {
+                    late.lock().unwrap_or_else(PoisonError::into_inner).push((asked, now));
+                }
+                match seen {
                     Ok(Some(holder)) if holder.state == HolderState::Held => {
-                        let now = nanos(clock.now());
                         if let Some(since) = free_since.take().filter(|since| now - since > WORTH) {
                             kept.lock().unwrap_or_else(PoisonError::into_inner).push((since, now));
                         }
@@ -48,12 +57,13 @@ impl StoreWatch {
                 tokio::time::sleep(Duration::from_millis(3)).await;
             }
         });
-        Ok(Self { task, notes })
+        Ok(Self { task, notes, slow })
     }
 
-    pub(super) fn end(self) -> Vec<(Nanos, Nanos)> {
+    /// When the name stood free, and when the server was slow.
+    pub(super) fn end(self) -> [Vec<(Nanos, Nanos)>; 2] {
         self.task.abort();
-        std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        [self.notes, self.slow].map(|notes| std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 

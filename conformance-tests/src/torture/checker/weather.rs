@@ -36,6 +36,8 @@ impl<'a> Weather<'a> {
         let after = |to: Nanos| to.saturating_add(span(AFTERMATH));
         let all = record.faults.iter().filter(|fault| fault.scope == Scope::All);
         let mut global: Vec<_> = all.map(|fault| (fault.from, after(fault.to))).collect();
+        // One that was slow once had its reason before.
+        global.extend(record.slow.iter().map(|slow| (slow.0.saturating_sub(seconds(1)), slow.1 + slack())));
         global.extend(record.stalls.iter().map(|stall| (stall.0, stall.1 + slack())));
         let storms = record.workers.iter().map(|life| {
             let own = record.faults.iter().filter(|fault| fault.scope == Scope::Worker(life.slot));
