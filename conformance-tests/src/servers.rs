@@ -4,12 +4,16 @@
 pub mod cluster;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "redis")]
+pub mod gates;
 #[cfg(any(feature = "etcd", feature = "zk"))]
 mod links;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redis_group;
 #[cfg(any(feature = "mysql", feature = "redis"))]
 pub(crate) mod system;
 #[cfg(feature = "zk")]

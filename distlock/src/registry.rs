@@ -49,8 +49,9 @@ impl Registry {
     pub fn builtin() -> Self {
         let mut known = Self::empty().with("memory", open_memory);
         known.add("sqlite", SQLITE);
-        known.add("redis", REDIS);
-        known.add("rediss", REDIS);
+        for scheme in ["redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"] {
+            known.add(scheme, REDIS);
+        }
         known.add("mysql", MYSQL);
         known.add("zk", ZK);
         known.add("etcd", ETCD);
@@ -177,6 +178,8 @@ mod tests {
     fn a_known_scheme_names_its_feature() {
         for (scheme, feature, built) in [
             ("rediss", "redis", cfg!(feature = "redis")),
+            ("redis+sentinel", "redis", cfg!(feature = "redis")),
+            ("rediss+cluster", "redis", cfg!(feature = "redis")),
             ("mysql", "mysql", cfg!(feature = "mysql")),
             ("ZK", "zk", cfg!(feature = "zk")),
             ("etcds", "etcd", cfg!(feature = "etcd")),

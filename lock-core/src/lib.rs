@@ -53,6 +53,6 @@ pub use name::{LockName, Namespace, escaped};
 pub use owner::Owner;
 pub use request::{AcquireRequest, Cancellation, Wait};
 pub use run::{Ran, RunError};
-pub use server_url::{Login, ServerUrl, UrlForm};
+pub use server_url::{Login, ServerUrl, UrlForm, host_and_port};
 pub use ttl::Ttl;
 pub use waiting::{Attempt, Contender, Pace, WaitingRoom};

@@ -55,7 +55,7 @@ pub enum Login {
     UserAlone,
 }
 
-/// A server's URL in its parts. [`Debug`](fmt::Debug) shows it without its password.
+/// A server's URL in its parts. [`Debug`](fmt::Debug) shows it without its password, and without the value of a parameter that is called one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl {
     /// In lower case.
@@ -179,10 +179,23 @@ impl UrlForm {
 impl ServerUrl {
     /// The first host without brackets, and its port, for drivers that take them apart.
     pub fn first_host(&self) -> (String, u16) {
-        let (host, port) = self.hosts.first().and_then(|host| host.rsplit_once(':')).unwrap_or_default();
-        // What `read` made is a number.
-        (host.trim_matches(['[', ']']).to_owned(), port.parse().unwrap_or_default())
+        host_and_port(self.hosts.first().map(String::as_str).unwrap_or_default())
     }
+
+    /// The value of a parameter.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Takes `host:port` apart, for drivers that want it so; an IPv6 address loses its brackets. A port that is no number is 0.
+///
+/// ```
+/// assert_eq!(lock_core::host_and_port("[::1]:6379"), ("::1".to_owned(), 6379));
+/// ```
+pub fn host_and_port(address: &str) -> (String, u16) {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    (host.trim_matches(['[', ']']).to_owned(), port.parse().unwrap_or_default())
 }
 
 impl fmt::Debug for ServerUrl {
@@ -194,6 +207,7 @@ impl fmt::Debug for ServerUrl {
         }
         write!(f, "{}{}", self.hosts.join(","), self.path)?;
         for (i, (name, value)) in self.parameters.iter().enumerate() {
+            let value = if name.contains("password") { "***" } else { value };
             write!(f, "{}{name}={value}", if i == 0 { '?' } else { '&' })?;
         }
         Ok(())

@@ -13,8 +13,8 @@ use redis::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::BACKEND;
-use crate::config::RedisConfig;
-use crate::connection::{Link, Resend, Script};
+use crate::config::{RedisConfig, Topology};
+use crate::connection::{Answer, Link, Live, Resend, Script};
 use crate::errors::unexpected;
 use crate::lease::RedisLease;
 use crate::scripts::{ACQUIRE, PROBE, RELEASE, TAKE, number, parts, text};
@@ -25,12 +25,12 @@ use crate::wait::{Registry, listen};
 /// How long an owner that was given up stays marked, in milliseconds: as long as a request may be held up on its way.
 const TOMB_TTL: &[u8] = b"600000";
 
-/// Locks in a Redis or Valkey server.
+/// Locks in a Redis or Valkey server, in the one that sentinels call the primary, or in a Redis Cluster.
 #[derive(Clone)]
 pub struct RedisLock(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) link: Link,
+    pub(crate) link: Arc<Link>,
     pub(crate) registry: Registry,
     /// Names this process in the server's queues and is its channel.
     pub(crate) process: String,
@@ -52,12 +52,12 @@ impl RedisLock {
         let closed = CancellationToken::new();
         let limit = config.connect_limit();
         let inner = Arc::new(Inner {
-            link: Link::new(&config, closed.clone())?,
+            link: Arc::new(Link::new(&config, closed.clone())?),
             registry: Registry::default(),
             process: Owner::random()?.to_string()[..PROCESS_DIGITS].to_owned(),
             limit: config.operation_limit(),
             closed,
-            capabilities: capabilities(),
+            capabilities: capabilities(config.topology()),
         });
         // Its first use takes milliseconds, which no acquisition shall wait for.
         slot::prepare();
@@ -68,14 +68,18 @@ impl RedisLock {
         });
         opened.await.map_err(|e| e.backend(BACKEND).operation("connect"))?;
         let channel = format!("distlock:{}", inner.process);
-        tokio::spawn(listen(Arc::downgrade(&inner), inner.link.client().clone(), channel, limit));
+        tokio::spawn(listen(Arc::downgrade(&inner), inner.link.clone(), channel, limit));
+        tokio::spawn(inner.link.clone().follow());
         Ok(Self(inner))
     }
 }
 
-fn capabilities() -> Capabilities {
+fn capabilities(topology: &Topology) -> Capabilities {
     let mut capabilities = Capabilities::new(BACKEND);
-    capabilities.durability = Durability::Volatile;
+    capabilities.durability = match topology {
+        Topology::Single => Durability::Volatile,
+        Topology::Sentinel(_) | Topology::Cluster => Durability::AsyncReplica,
+    };
     capabilities.reach = Reach::Network;
     capabilities.fifo = true;
     capabilities.fencing_survives_data_loss = true;
@@ -133,7 +137,7 @@ struct Attempt<'a> {
 
 /// What a script answered to an acquisition.
 enum Seen {
-    Granted(i64),
+    Granted(i64, Live),
     Busy { holder: Option<Holder>, place: Option<u64> },
 }
 
@@ -158,7 +162,7 @@ impl<'a> Attempt<'a> {
             None => Box::pin(self.long_way(None)).await?,
         };
         match first {
-            Seen::Granted(token) => self.grant(token, sent),
+            Seen::Granted(token, written) => self.grant(token, &written, sent).await,
             Seen::Busy { holder, .. } if self.request.wait == Wait::Never => Ok(Acquisition::Busy(holder)),
             Seen::Busy { .. } => Box::pin(self.wait()).await,
         }
@@ -172,7 +176,7 @@ impl<'a> Attempt<'a> {
         loop {
             let sent = self.request.clock.now();
             match self.long_way(Some(place)).await? {
-                Seen::Granted(token) => return self.grant(token, sent),
+                Seen::Granted(token, written) => return self.grant(token, &written, sent).await,
                 Seen::Busy { holder, place: Some(now_at) } => {
                     place = Some(now_at);
                     let busy_for = holder.and_then(|holder| holder.remaining);
@@ -204,9 +208,9 @@ impl<'a> Attempt<'a> {
         let meta_ttl = if long { meta_ttl(self.request.ttl.get()).to_string() } else { String::new() };
         let args: [&[u8]; 4] = [self.owner.as_bytes(), self.ttl.as_bytes(), self.note.as_bytes(), meta_ttl.as_bytes()];
         let args = if long { &args[..] } else { &args[..3] };
-        let value = self.ask(&TAKE, &keys, args).await?;
+        let Answer { value, over, .. } = self.ask(&TAKE, &keys, args).await?;
         Ok(match &value {
-            Value::Int(token) => Some(Seen::Granted(*token)),
+            Value::Int(token) => Some(Seen::Granted(*token, over)),
             Value::Array(parts) if parts.is_empty() => None,
             Value::Array(parts) if text(parts.first()) == self.owner => None,
             Value::Array(parts) => {
@@ -232,10 +236,12 @@ impl<'a> Attempt<'a> {
             if join.is_some() { b"1" } else { b"0" },
             place.as_bytes(),
         ];
-        let value = self.ask(&ACQUIRE, &keys, &args).await?;
+        let Answer { value, over, .. } = self.ask(&ACQUIRE, &keys, &args).await?;
         let answer = parts(&value);
         match text(answer.first()) {
-            "granted" => number(answer.get(1)).map(Seen::Granted).ok_or_else(|| unexpected(&value)),
+            "granted" => {
+                number(answer.get(1)).map(|token| Seen::Granted(token, over)).ok_or_else(|| unexpected(&value))
+            }
             "busy" => {
                 let shown = text(answer.get(1));
                 let (remaining, meta, last) = (number(answer.get(2)), answer.get(4), text(answer.get(5)));
@@ -251,7 +257,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Runs a script of this acquisition; while its outcome is unclear, the owner is in doubt.
-    async fn ask(&self, script: &Script, keys: &[&[u8]], args: &[&[u8]]) -> Result<Value, LockError> {
+    async fn ask(&self, script: &Script, keys: &[&[u8]], args: &[&[u8]]) -> Result<Answer, LockError> {
         let mut doubt = Doubt { registry: &self.inner.registry, owner: self.request.owner, unclear: true };
         let answer = self.inner.link.run(script, keys, args, Resend::Once);
         let answer = bounded(self.request.operation_timeout, answer).await;
@@ -259,11 +265,14 @@ impl<'a> Attempt<'a> {
             Ok(answer) => answer.repeated,
             Err(e) => e.effect() != Effect::NotApplied,
         };
-        answer.map(|answer| answer.value)
+        answer
     }
 
-    fn grant(&self, token: i64, sent: Deadline) -> Result<Acquisition, LockError> {
+    async fn grant(&self, token: i64, written: &Live, sent: Deadline) -> Result<Acquisition, LockError> {
         let request = self.request;
+        if let Err(unconfirmed) = self.inner.link.confirm(written, request.operation_timeout).await {
+            return Err(self.give_back(unconfirmed).await);
+        }
         let valid_until = Deadline::valid_until(sent, request.ttl.get());
         if request.clock.has_passed(valid_until) {
             return Err(LockError::new(ErrorKind::Unavailable, "the grant came after its TTL had passed")
@@ -283,6 +292,13 @@ impl<'a> Attempt<'a> {
             limit: request.operation_timeout,
         };
         Ok(Acquisition::Granted(Box::new(lease) as Box<dyn Lease>))
+    }
+
+    /// Removes a grant that too few replicas have. There is no tomb, so the same owner may try again.
+    async fn give_back(&self, unconfirmed: LockError) -> LockError {
+        let back = self.inner.give_up(&self.keys, &self.request.owner, false, self.request.operation_timeout).await;
+        let sure = back.is_ok() && !self.inner.registry.is_in_doubt(&self.request.owner);
+        unconfirmed.with_effect(if sure { Effect::NotApplied } else { Effect::Unknown })
     }
 }
 

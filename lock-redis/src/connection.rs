@@ -1,17 +1,27 @@
-//! The one connection that carries all commands, dialled anew when it fails or is in doubt.
+//! The commands: scripts and plain ones, to wherever they go.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Effect, ErrorKind, LockError};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
+use lock_core::{Effect, ErrorKind, LockError, bounded};
+use redis::aio::PubSub;
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::BACKEND;
-use crate::config::RedisConfig;
-use crate::errors::{from_driver, meaning_of};
+use crate::cluster::Cluster;
+use crate::config::{RedisConfig, Topology};
+use crate::errors::from_driver;
+use crate::node::{ASK_LIMIT, Failure, Node, Place, Server};
+pub(crate) use crate::node::{Answer, Live, Resend, lock};
+use crate::sentinel::Sentinels;
+use crate::slot;
+
+/// The primary that the sentinels name is compared with the one in use so often.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// The time for replicas to confirm.
+const CONFIRM_LIMIT: Duration = Duration::from_millis(500);
 
 /// A Lua script with its name in the server's cache.
 pub(crate) struct Script {
@@ -34,64 +44,75 @@ impl Script {
     }
 }
 
-/// What a request was answered, and whether an earlier copy of it may still be on its way.
-pub(crate) struct Answer {
-    pub(crate) value: Value,
-    pub(crate) repeated: bool,
-}
-
-/// Whether a request may be sent a second time when the connection breaks under it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Resend {
-    Once,
-    Never,
+/// Where commands go.
+enum Route {
+    /// The server of the URL, or the primary that sentinels name.
+    One(Arc<Node>),
+    /// The node that serves the lock's slot.
+    BySlot(Cluster),
 }
 
 pub(crate) struct Link {
-    client: Client,
+    route: Route,
+    /// Host and port, or several, as the URL names them.
     server: String,
-    dial_limit: Duration,
-    live: Mutex<Option<Live>>,
-    /// Held while dialling, so that many callers that miss the connection open one.
-    dialling: tokio::sync::Mutex<()>,
+    min_replicas: u32,
     closed: CancellationToken,
-}
-
-#[derive(Clone)]
-struct Live {
-    connection: MultiplexedConnection,
-    doubtful: Arc<AtomicBool>,
-}
-
-/// A request whose future is dropped before its answer puts its connection in doubt: the answer took too long.
-struct InFlight<'a>(Option<&'a AtomicBool>);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        if let Some(doubtful) = self.0 {
-            doubtful.store(true, Ordering::Release);
-        }
-    }
+    /// The primary is another one now.
+    pub(crate) moved: Notify,
 }
 
 impl Link {
     pub(crate) fn new(config: &RedisConfig, closed: CancellationToken) -> Result<Self, LockError> {
-        Ok(Self {
-            client: config.client()?,
-            server: config.server(),
-            dial_limit: config.connect_limit(),
-            live: Mutex::new(None),
-            dialling: tokio::sync::Mutex::new(()),
-            closed,
-        })
-    }
-
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
+        let one = |place, limit| Route::One(Arc::new(Node::new(place, limit, closed.clone())));
+        let limit = config.connect_limit();
+        let route = match config.topology() {
+            Topology::Single => {
+                let address = config.server();
+                one(Place::At(Server { client: config.client(&address)?, address }), limit)
+            }
+            // While a primary does not answer, the next may be known already.
+            Topology::Sentinel(service) => {
+                one(Place::Primary(Sentinels::new(config, service, &closed)?), limit.min(ASK_LIMIT))
+            }
+            Topology::Cluster => Route::BySlot(Cluster::new(config, closed.clone())?),
+        };
+        let (server, min_replicas) = (config.server(), config.replicas());
+        Ok(Self { route, server, min_replicas, closed, moved: Notify::new() })
     }
 
     pub(crate) fn server(&self) -> &str {
         &self.server
+    }
+
+    /// A connection that listens: in a cluster to any node, for each passes on what is published.
+    pub(crate) async fn listen(&self) -> Result<PubSub, RedisError> {
+        let node = match &self.route {
+            Route::One(node) => node.clone(),
+            Route::BySlot(cluster) => cluster.any().await?,
+        };
+        match &node.place {
+            Place::At(server) => server.listen().await,
+            Place::Primary(_) => node.live().await?.server.listen().await,
+        }
+    }
+
+    /// Sees to it that the next request goes to a new primary, also while the old one still answers. Ends when the link is closed.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let Route::One(node) = &self.route else { return };
+        let Place::Primary(sentinels) = &node.place else { return };
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(FOLLOW_EVERY) => {}
+                () = self.closed.cancelled() => return,
+            }
+            let Ok(primary) = sentinels.primary().await else { continue };
+            if node.current().is_some_and(|live| live.server.address != primary.address) {
+                tracing::debug!(primary = primary.address, "the sentinels name another primary");
+                node.doubt();
+                self.moved.notify_one();
+            }
+        }
     }
 
     /// Runs a script; sends its text where the server does not know it yet.
@@ -102,94 +123,92 @@ impl Link {
         args: &[&[u8]],
         resend: Resend,
     ) -> Result<Answer, LockError> {
-        match self.send(&script.command("EVALSHA", keys, args), resend).await {
-            Err((e, repeated)) if e.code() == Some("NOSCRIPT") => {
-                let answer = self.send(&script.command("EVAL", keys, args), resend).await;
-                answer.map(|answer| Answer { repeated: answer.repeated || repeated, ..answer })
+        let slot = keys.first().map(|key| slot::slot(key));
+        match self.send(slot, &script.command("EVALSHA", keys, args), resend).await {
+            Err(failed) if failed.error.code() == Some("NOSCRIPT") => {
+                let mut answer = self.send(slot, &script.command("EVAL", keys, args), resend).await;
+                match &mut answer {
+                    Ok(answer) => answer.repeated |= failed.repeated,
+                    Err(failure) => failure.repeated |= failed.repeated,
+                }
+                answer
             }
             answer => answer,
         }
-        .map_err(|(e, repeated)| self.error(e, repeated))
+        .map_err(|failure| self.error(failure))
     }
 
-    /// Sends a plain command.
+    /// Sends a plain command to whoever takes it.
     pub(crate) async fn command(&self, cmd: &Cmd) -> Result<Value, LockError> {
-        let answer = self.send(cmd, Resend::Once).await;
-        answer.map(|answer| answer.value).map_err(|(e, repeated)| self.error(e, repeated))
+        self.send(None, cmd, Resend::Once).await.map(|answer| answer.value).map_err(|failure| self.error(failure))
+    }
+
+    /// All servers that have locks.
+    pub(crate) async fn shards(&self) -> Result<Vec<Arc<Node>>, LockError> {
+        match &self.route {
+            Route::One(node) => Ok(vec![node.clone()]),
+            Route::BySlot(cluster) => cluster.primaries().await.map_err(|error| self.error(unsent(error))),
+        }
+    }
+
+    /// Sends a plain command to one of them.
+    pub(crate) async fn command_at(&self, shard: &Node, cmd: &Cmd) -> Result<Value, LockError> {
+        let answer = shard.send(cmd, false, Resend::Once).await;
+        answer.map(|answer| answer.value).map_err(|failure| self.error(failure))
+    }
+
+    /// Waits, where the URL asks for it, until enough replicas have what was written over a connection.
+    pub(crate) async fn confirm(&self, written: &Live, limit: Duration) -> Result<(), LockError> {
+        if self.min_replicas == 0 {
+            return Ok(());
+        }
+        let server = Some(written.server.address.clone());
+        let confirmed = async {
+            let confirmed = written.confirm(self.min_replicas, CONFIRM_LIMIT.min(limit / 2)).await;
+            confirmed.map_err(|error| self.error(Failure { error, server, repeated: false }))
+        };
+        bounded(limit, confirmed).await
     }
 
     /// Opens the connection, if it is not open.
     pub(crate) async fn open(&self) -> Result<(), LockError> {
-        self.live().await.map(|_| ()).map_err(|e| self.error(e, false))
+        let opened = match &self.route {
+            Route::One(node) => node.live().await.map(drop),
+            Route::BySlot(cluster) => cluster.primaries().await.map(drop),
+        };
+        opened.map_err(|error| self.error(unsent(error)))
     }
 
-    /// Drops the connection.
+    /// Drops the connections.
     pub(crate) fn close(&self) {
-        lock(&self.live).take();
-    }
-
-    async fn send(&self, cmd: &Cmd, resend: Resend) -> Result<Answer, (RedisError, bool)> {
-        let mut repeated = false;
-        loop {
-            let mut live = self.live().await.map_err(|e| (e, repeated))?;
-            let mut in_flight = InFlight(Some(&live.doubtful));
-            let answer = live.connection.send_packed_command(cmd).await.and_then(Value::extract_error);
-            in_flight.0 = None;
-            let error = match answer {
-                Ok(value) => return Ok(Answer { value, repeated }),
-                Err(error) => error,
-            };
-            if meaning_of(&error).redial {
-                live.doubtful.store(true, Ordering::Release);
-                if resend == Resend::Once && !repeated && error.is_connection_dropped() {
-                    repeated = true;
-                    continue;
-                }
-            }
-            return Err((error, repeated));
+        match &self.route {
+            Route::One(node) => node.close(),
+            Route::BySlot(cluster) => cluster.close(),
         }
     }
 
-    async fn live(&self) -> Result<Live, RedisError> {
-        if let Some(live) = self.current() {
-            return Ok(live);
+    async fn send(&self, slot: Option<usize>, cmd: &Cmd, resend: Resend) -> Result<Answer, Failure> {
+        match (&self.route, slot) {
+            (Route::One(node), _) => node.send(cmd, false, resend).await,
+            (Route::BySlot(cluster), Some(slot)) => cluster.send(slot as u16, cmd, resend).await,
+            (Route::BySlot(cluster), None) => cluster.any().await.map_err(unsent)?.send(cmd, false, resend).await,
         }
-        if self.closed.is_cancelled() {
-            return Err(std::io::Error::from(std::io::ErrorKind::NotConnected).into());
-        }
-        let _only_one = self.dialling.lock().await;
-        if let Some(live) = self.current() {
-            return Ok(live);
-        }
-        self.close();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.dial_limit))
-            // The caller bounds each request; a limit of the driver's would leave the connection in use.
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(1024);
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        tracing::debug!(server = self.server, "connected");
-        let live = Live { connection, doubtful: Arc::default() };
-        if !self.closed.is_cancelled() {
-            *lock(&self.live) = Some(live.clone());
-        }
-        Ok(live)
     }
 
-    fn current(&self) -> Option<Live> {
-        lock(&self.live).as_ref().filter(|live| !live.doubtful.load(Ordering::Acquire)).cloned()
-    }
-
-    fn error(&self, error: RedisError, repeated: bool) -> LockError {
+    fn error(&self, failure: Failure) -> LockError {
         if self.closed.is_cancelled() {
             return LockError::new(ErrorKind::Closed, "the backend was closed").backend(BACKEND);
         }
-        let error = from_driver(error, &self.server);
-        if repeated { error.with_effect(Effect::Unknown) } else { error }
+        let server = match failure.server {
+            Some(address) if address != self.server => format!("{address} (of {})", self.server),
+            _ => self.server.clone(),
+        };
+        let error = from_driver(failure.error, &server);
+        if failure.repeated { error.with_effect(Effect::Unknown) } else { error }
     }
 }
 
-/// Nothing panics while it holds one of these locks for longer than a few plain assignments, so the data is whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A failure before there was a server to send to.
+fn unsent(error: RedisError) -> Failure {
+    Failure { error, server: None, repeated: false }
 }

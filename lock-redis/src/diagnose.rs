@@ -45,7 +45,7 @@ impl Inner {
     /// Whether this user may listen to wake-ups.
     async fn channel(&self, it: &mut Diagnosis) {
         let listening = async {
-            let mut connection = self.link.client().get_async_pubsub().await?;
+            let mut connection = self.link.listen().await?;
             connection.subscribe(format!("distlock:{}", self.process)).await
         };
         let heard = async { listening.await.map_err(|e| from_driver(e, self.link.server())) };

@@ -54,7 +54,7 @@ const BY_CODE: &[(&str, Meaning)] = &[
     ),
     (
         "CLUSTERDOWN",
-        meaning(Unavailable, true, NotApplied, false, "the cluster serves no such slot now; see CLUSTER INFO"),
+        meaning(Unavailable, true, NotApplied, true, "the cluster serves no such slot now; see CLUSTER INFO"),
     ),
     (
         "TRYAGAIN",
@@ -67,7 +67,7 @@ const BY_CODE: &[(&str, Meaning)] = &[
             false,
             NotApplied,
             true,
-            "another node of the cluster serves this name; this backend speaks to a single server",
+            "this is a node of a cluster, and another one serves this name; give redis+cluster://HOST",
         ),
     ),
     (
@@ -77,7 +77,7 @@ const BY_CODE: &[(&str, Meaning)] = &[
             false,
             NotApplied,
             true,
-            "another node of the cluster serves this name; this backend speaks to a single server",
+            "this is a node of a cluster, and another one serves this name; give redis+cluster://HOST",
         ),
     ),
     (
@@ -117,6 +117,28 @@ const BY_CODE: &[(&str, Meaning)] = &[
         ),
     ),
     ("NOSCRIPT", meaning(Unavailable, true, NotApplied, false, "the script cache was flushed twice in a row")),
+    ("NOTPRIMARY", meaning(Unavailable, true, NotApplied, true, "the failover is not over yet; wait until it is")),
+    (
+        "NOSERVICE",
+        meaning(
+            Config,
+            false,
+            NotApplied,
+            true,
+            "check the service's name in the URL; SENTINEL MASTERS lists the names",
+        ),
+    ),
+    (
+        "ADDRESS",
+        meaning(
+            Config,
+            false,
+            NotApplied,
+            true,
+            "the servers announce an address that cannot be dialled; see their announce settings",
+        ),
+    ),
+    ("UNCONFIRMED", meaning(Unavailable, true, Unknown, false, "see INFO replication there, or lower min_replicas")),
     ("EXECABORT", meaning(Internal, false, NotApplied, false, "")),
     ("UNKILLABLE", meaning(Unavailable, true, Unknown, false, "a script blocks the server")),
 ];
@@ -172,6 +194,11 @@ fn by_code(code: &str) -> Meaning {
 /// The library's error for the driver's. `server` is host and port.
 pub(crate) fn from_driver(error: RedisError, server: &str) -> LockError {
     meaning_of(&error).error(BACKEND, server, error)
+}
+
+/// An error of this library's own that has its row as the server's have.
+pub(crate) fn problem(code: &str, detail: String) -> RedisError {
+    redis::make_extension_error(code.to_owned(), Some(detail))
 }
 
 /// An answer in a form that this library's scripts do not give.

@@ -63,10 +63,12 @@ impl Lease for RedisLease {
         let args: [&[u8]; 5] =
             [owner.as_bytes(), ttl.as_bytes(), meta_ttl.as_bytes(), self.note.as_bytes(), token.as_bytes()];
         let sent = self.clock.now();
-        let answer = bounded(self.limit, self.inner.link.run(&RENEW, &keys, &args, Resend::Once)).await;
-        let answer = answer.map_err(context)?.value;
+        let link = &self.inner.link;
+        let answer = bounded(self.limit, link.run(&RENEW, &keys, &args, Resend::Once)).await.map_err(context)?;
+        let (answer, written) = (answer.value, answer.over);
         Ok(match text(Some(&answer)) {
             "renewed" => {
+                link.confirm(&written, self.limit).await.map_err(context)?;
                 self.valid_until = Deadline::valid_until(sent, self.ttl.get());
                 Renewal::Renewed
             }

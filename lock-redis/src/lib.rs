@@ -16,12 +16,15 @@
 //! ```
 
 mod backend;
+mod cluster;
 mod config;
 mod connection;
 mod diagnose;
 mod errors;
 mod lease;
+mod node;
 mod scripts;
+mod sentinel;
 mod slot;
 mod view;
 mod wait;

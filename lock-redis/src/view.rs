@@ -39,12 +39,12 @@ impl Inner {
 
     pub(crate) async fn scan(&self, prefix: &str, page: &Page) -> Result<Vec<Holder>, LockError> {
         let mut names = BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
+        let (mut shards, mut cursor) = (self.link.shards().await?, "0".to_owned());
+        while let Some(shard) = shards.last() {
             let mut cmd = Cmd::new();
             cmd.arg("SCAN").arg(&cursor).arg("MATCH").arg(format!("{}*", glob_escaped(prefix)));
             cmd.arg("COUNT").arg(SCAN_COUNT).arg("TYPE").arg("string");
-            let answer = bounded(self.limit, self.link.command(&cmd)).await?;
+            let answer = bounded(self.limit, self.link.command_at(shard, &cmd)).await?;
             let [next, keys] = parts(&answer) else { return Err(unexpected(&answer)) };
             for key in parts(keys) {
                 // A helper key is no UTF-8 and so no name.
@@ -55,7 +55,7 @@ impl Inner {
             }
             cursor = text(Some(next)).to_owned();
             if cursor == "0" {
-                break;
+                shards.pop();
             }
         }
         let mut holders = Vec::new();

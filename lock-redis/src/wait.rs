@@ -10,7 +10,7 @@ use lock_core::{LockError, LockName, Owner, bounded};
 use tokio::sync::{Notify, oneshot};
 
 use crate::backend::Inner;
-use crate::connection::{Resend, lock};
+use crate::connection::{Link, Resend, lock};
 use crate::scripts::{DECLINE, POLL, number, parts, text};
 use crate::slot::{Keys, Kind};
 
@@ -280,13 +280,13 @@ async fn poll(inner: Arc<Inner>, name: LockName, hurry: Arc<Hurry>, first: Durat
 }
 
 /// Listens for wake-ups until the backend is closed; dials again when the connection ends.
-pub(crate) async fn listen(inner: Weak<Inner>, client: redis::Client, channel: String, limit: Duration) {
+pub(crate) async fn listen(inner: Weak<Inner>, link: Arc<Link>, channel: String, limit: Duration) {
     let Some(closed) = inner.upgrade().map(|inner| inner.closed.clone()) else { return };
     let mut denied = false;
     loop {
         let heard = async {
             let dialled = tokio::time::timeout(limit, async {
-                let mut connection = client.get_async_pubsub().await?;
+                let mut connection = link.listen().await?;
                 connection.subscribe(&channel).await?;
                 Ok::<_, redis::RedisError>(connection)
             });
@@ -309,6 +309,8 @@ pub(crate) async fn listen(inner: Weak<Inner>, client: redis::Client, channel: S
         };
         let why = tokio::select! {
             heard = heard => match heard { Ok(()) => return, Err(why) => why },
+            // It still reaches the old primary, where nothing is published any more.
+            () = link.moved.notified() => continue,
             () = closed.cancelled() => return,
         };
         let no_right = why.contains("NoPerm") || why.contains("NOPERM");

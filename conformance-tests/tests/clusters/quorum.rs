@@ -1,7 +1,4 @@
 //! Clusters of three: whoever holds a lock through a server that has lost its leader knows that it is lost before anybody else is granted it.
-//!
-//! `CLUSTER_ROUNDS=20 cargo test -p conformance-tests --all-features --test clusters -- --nocapture` makes 20 rounds of each fault and prints the margins.
-#![cfg(all(feature = "etcd", feature = "zk"))]
 
 use std::sync::Arc;
 use std::thread;

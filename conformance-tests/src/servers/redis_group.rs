@@ -1,0 +1,397 @@
+//! Redis servers that stand together: a primary with replicas and sentinels, or a cluster.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use redis::{FromRedisValue, RedisError};
+use tempfile::TempDir;
+
+use super::gates::{End, Gates, HOLDER, address_of};
+use super::redis::patient_connection;
+use crate::process::{Process, free_port};
+use crate::{Stop, ensure, eventually};
+
+/// What the sentinels call the primary.
+pub const SERVICE: &str = "orders";
+/// How long a server must be silent until it counts as failed, in milliseconds.
+const DOWN_AFTER: &str = "1000";
+/// The servers of a cluster: the first half are primaries at first.
+const NODES: usize = 6;
+const SLOTS: usize = 16_384;
+
+/// Which group it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A primary with so many replicas, and three sentinels.
+    Sentinel {
+        /// How many.
+        replicas: usize,
+    },
+    /// Three primaries, each with a replica.
+    Cluster,
+}
+
+/// Servers with an append-only file, on addresses of their own, behind gates.
+#[derive(Debug)]
+pub struct RedisGroup {
+    form: Form,
+    members: Vec<Member>,
+    gates: Gates,
+}
+
+#[derive(Debug)]
+struct Member {
+    number: usize,
+    ports: Vec<u16>,
+    folder: TempDir,
+    process: Mutex<Option<Process>>,
+}
+
+impl RedisGroup {
+    /// Starts one, and waits until all of it works.
+    ///
+    /// # Errors
+    /// When it is not installed, which says how to install it, or does not come to rest in time.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the servers.
+    pub async fn start(form: Form) -> Result<Self, Stop> {
+        let mut tries = 3;
+        loop {
+            // The ports may be taken between the look and the start.
+            let group = Self::spawn(form).await?;
+            tries -= 1;
+            match group.join().await {
+                Ok(()) => return Ok(group),
+                Err(stop) if tries == 0 => return Err(stop),
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn spawn(form: Form) -> Result<Self, Stop> {
+        let count = match form {
+            Form::Sentinel { replicas } => 1 + replicas + 3,
+            Form::Cluster => NODES,
+        };
+        let each = if form == Form::Cluster { 2 } else { 1 };
+        let mut members = Vec::new();
+        for number in 0..count {
+            let ports = (0..each).map(|_| free_port()).collect::<Result<_, _>>()?;
+            members.push(Member { number, ports, folder: tempfile::tempdir()?, process: Mutex::default() });
+        }
+        let gates = Gates::open(members.iter().map(|member| member.ports.clone()).collect()).await?;
+        let group = Self { form, members, gates };
+        for number in 0..group.servers() {
+            group.start_again(number)?;
+        }
+        Ok(group)
+    }
+
+    /// How many of its members are servers with data; behind them come the sentinels.
+    pub fn servers(&self) -> usize {
+        match self.form {
+            Form::Sentinel { replicas } => 1 + replicas,
+            Form::Cluster => NODES,
+        }
+    }
+
+    /// The numbers of all members.
+    pub fn members(&self) -> std::ops::Range<usize> {
+        0..self.members.len()
+    }
+
+    /// Where a member is to be dialled.
+    pub fn address(&self, member: usize) -> SocketAddr {
+        (address_of(member), self.gates.port(member, 0)).into()
+    }
+
+    /// The URL of the whole. With `only`, these members alone are named: sentinels, or nodes of the cluster. As [`HOLDER`] the client logs in by
+    /// that name, so that its lines can be cut.
+    pub fn url(&self, only: Option<&[usize]>, as_holder: bool) -> String {
+        let all: Vec<_> = match self.form {
+            Form::Sentinel { .. } => (self.servers()..self.members.len()).collect(),
+            Form::Cluster => self.members().collect(),
+        };
+        let hosts: Vec<_> = only.unwrap_or(&all).iter().map(|member| self.address(*member).to_string()).collect();
+        let (login, hosts) = (if as_holder { format!("{HOLDER}:x@") } else { String::new() }, hosts.join(","));
+        match (self.form, as_holder) {
+            (Form::Sentinel { .. }, false) => format!("redis+sentinel://{hosts}/{SERVICE}"),
+            (Form::Sentinel { .. }, true) => {
+                format!("redis+sentinel://{login}{hosts}/{SERVICE}?sentinel_user={HOLDER}&sentinel_password=x")
+            }
+            (Form::Cluster, _) => format!("redis+cluster://{login}{hosts}/"),
+        }
+    }
+
+    /// Freezes a member (SIGSTOP), or lets it go on.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn freeze(&self, member: usize, frozen: bool) -> Result<(), Stop> {
+        self.members[member].with(|process| if frozen { process.stop() } else { process.resume() })
+    }
+
+    /// Ends a member at once (SIGKILL).
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn kill(&self, member: usize) -> Result<(), Stop> {
+        self.members[member].with(|process| process.kill())
+    }
+
+    /// Starts a member again with its data; ends it first where it runs.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn start_again(&self, member: usize) -> Result<(), Stop> {
+        let command = if member < self.servers() { self.server(member)? } else { self.sentinel(member)? };
+        let mut process = self.members[member].process.lock().unwrap_or_else(PoisonError::into_inner);
+        // The old process must have left the port before the new one takes it.
+        drop(process.take());
+        let started = Process::spawn(command)
+            .map_err(|e| format!("cannot start redis-server: {e}; apt-get install redis-server"));
+        *process = Some(started?);
+        Ok(())
+    }
+
+    /// Cuts the lines between two ends, or joins them.
+    pub fn cut(&self, one: End, other: End, off: bool) {
+        self.gates.cut(one, other, off);
+    }
+
+    /// Cuts a server off from all others, or joins it again. Clients still reach it.
+    pub fn cut_off(&self, member: usize, off: bool) {
+        for other in self.members().filter(|other| *other != member) {
+            self.cut(End::Server(member), End::Server(other), off);
+        }
+    }
+
+    /// The number of the member at an address.
+    pub fn at(&self, address: &str) -> Option<usize> {
+        self.members().find(|member| self.address(*member).to_string() == address)
+    }
+
+    /// Asks a member.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub async fn ask<T: FromRedisValue>(&self, member: usize, words: &[&str]) -> Result<T, RedisError> {
+        let mut connection = patient_connection(&format!("redis://{}/", self.direct(member))).await?;
+        let mut cmd = redis::Cmd::new();
+        cmd.arg(words);
+        cmd.query_async(&mut connection).await
+    }
+
+    /// The server that takes the writes of a name: by what the sentinels say, or by what a majority of the nodes says.
+    ///
+    /// # Errors
+    /// When there is none.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub async fn primary(&self, name: &str) -> Result<usize, Stop> {
+        if let Form::Cluster = self.form {
+            let views = self.members().map(|member| self.view(member, name));
+            let views: Vec<usize> = futures_util::future::join_all(views).await.into_iter().flatten().collect();
+            let most = self.members().max_by_key(|member| views.iter().filter(|view| *view == member).count());
+            return most.filter(|_| !views.is_empty()).ok_or_else(|| "nobody serves the slot".into());
+        }
+        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];
+        let (host, port): (String, u16) = self.ask(self.servers(), &ask).await?;
+        self.at(&format!("{host}:{port}")).ok_or_else(|| "a stranger leads".into())
+    }
+
+    /// Whom a node takes for the primary of a name.
+    async fn view(&self, member: usize, name: &str) -> Option<usize> {
+        let asked = async {
+            let slot: u16 = self.ask(member, &["CLUSTER", "KEYSLOT", name]).await?;
+            Ok::<_, RedisError>((slot, self.ask::<String>(member, &["CLUSTER", "NODES"]).await?))
+        };
+        let (slot, nodes) = tokio::time::timeout(std::time::Duration::from_secs(1), asked).await.ok()?.ok()?;
+        let serves = |range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse().is_ok_and(|first: u16| first <= slot) && last.parse().is_ok_and(|last: u16| slot <= last)
+        };
+        let line = nodes.lines().find(|line| line.contains("master") && line.split(' ').skip(8).any(serves))?;
+        self.at(line.split(' ').nth(1)?.split('@').next()?)
+    }
+
+    /// Waits until all members work together: each replica is in step, and all know each other.
+    ///
+    /// # Errors
+    /// When they do not in time.
+    ///
+    /// # Cancel safety
+    /// Dropping it loses nothing.
+    pub async fn ready(&self) -> Result<(), Stop> {
+        let why = Mutex::new(String::new());
+        let rests = || async {
+            match self.rest().await {
+                Ok(()) => true,
+                Err(stop) => {
+                    *why.lock().unwrap_or_else(PoisonError::into_inner) = format!("{stop:?}");
+                    false
+                }
+            }
+        };
+        if eventually(super::START_LIMIT * 2, rests).await {
+            return Ok(());
+        }
+        let why = why.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(format!("the {:?} does not come to rest: {why}", self.form).into())
+    }
+
+    async fn rest(&self) -> Result<(), Stop> {
+        for server in 0..self.servers() {
+            let info: String = self.ask(server, &["INFO", "replication"]).await?;
+            let in_step = match self.form {
+                Form::Sentinel { replicas } => info.matches(",state=online").count() == replicas,
+                Form::Cluster => info.matches(",state=online").count() == 1,
+            };
+            let follows = info.contains("role:slave") && info.contains("master_link_status:up");
+            ensure!(follows || info.contains("role:master") && in_step, "server {server}: {info}");
+            if self.form == Form::Cluster {
+                let info: String = self.ask(server, &["CLUSTER", "INFO"]).await?;
+                ensure!(
+                    info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:6"),
+                    "{server}: {info}"
+                );
+                let nodes: String = self.ask(server, &["CLUSTER", "NODES"]).await?;
+                ensure!(!nodes.contains("fail") && !nodes.contains("disconnected"), "{server}: {nodes}");
+            }
+        }
+        let Form::Sentinel { replicas } = self.form else { return Ok(()) };
+        let primary = self.primary("").await?;
+        let role: redis::Value = self.ask(primary, &["ROLE"]).await?;
+        ensure!(format!("{role:?}").contains("master"), "server {primary} is no primary yet");
+        for sentinel in self.servers()..self.members.len() {
+            let state: std::collections::HashMap<String, String> =
+                self.ask(sentinel, &["SENTINEL", "MASTER", SERVICE]).await?;
+            let is = |key: &str, value: &str| state.get(key).is_some_and(|known| known == value);
+            let knows =
+                is("flags", "master") && is("num-slaves", &replicas.to_string()) && is("num-other-sentinels", "2");
+            ensure!(knows && is("port", &self.address(primary).port().to_string()), "sentinel {sentinel}: {state:?}");
+            let usable: String = self.ask(sentinel, &["SENTINEL", "CKQUORUM", SERVICE]).await?;
+            ensure!(usable.starts_with("OK"), "sentinel {sentinel}: {usable}");
+            let replicas: Vec<std::collections::HashMap<String, String>> =
+                self.ask(sentinel, &["SENTINEL", "REPLICAS", SERVICE]).await?;
+            ensure!(
+                replicas.iter().all(|replica| replica.get("flags").is_some_and(|flags| flags == "slave")
+                    && replica.get("master-link-status").is_some_and(|link| link == "ok")),
+                "sentinel {sentinel}: {replicas:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes a group of them, once they are started.
+    async fn join(&self) -> Result<(), Stop> {
+        for server in 0..self.servers() {
+            let answers = || async { self.ask::<String>(server, &["PING"]).await.is_ok() };
+            ensure!(eventually(super::START_LIMIT, answers).await, "server {server} does not answer");
+        }
+        match self.form {
+            Form::Sentinel { .. } => {
+                for sentinel in self.servers()..self.members.len() {
+                    self.start_again(sentinel)?;
+                }
+            }
+            Form::Cluster => self.make_cluster().await?,
+        }
+        self.ready().await
+    }
+
+    async fn make_cluster(&self) -> Result<(), Stop> {
+        let primaries = NODES / 2;
+        for node in 0..primaries {
+            let (first, last) = (node * SLOTS / primaries, (node + 1) * SLOTS / primaries - 1);
+            let () = self.ask(node, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await?;
+            let () = self.ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(node + 1).to_string()]).await?;
+        }
+        for node in 1..NODES {
+            let (address, bus) = (self.address(node), self.gates.port(node, 1).to_string());
+            let () =
+                self.ask(0, &["CLUSTER", "MEET", &address.ip().to_string(), &address.port().to_string(), &bus]).await?;
+        }
+        for node in primaries..NODES {
+            let primary: String = self.ask(node - primaries, &["CLUSTER", "MYID"]).await?;
+            let follows = || async { self.ask::<()>(node, &["CLUSTER", "REPLICATE", &primary]).await.is_ok() };
+            ensure!(eventually(super::START_LIMIT, follows).await, "node {node} follows nobody");
+        }
+        Ok(())
+    }
+
+    fn direct(&self, member: usize) -> SocketAddr {
+        (address_of(member), self.members[member].ports[0]).into()
+    }
+
+    /// Sentinels write into its file whom it follows, so that it knows after a restart.
+    fn server(&self, member: usize) -> Result<Command, Stop> {
+        let folder = self.members[member].folder.path();
+        let (file, host, port) = (folder.join("redis.conf"), address_of(member), self.members[member].ports[0]);
+        let gate = |number| self.gates.port(member, number);
+        let common = format!(
+            "bind {host}\nbind-source-addr {host}\nport {port}\nprotected-mode no\nloglevel warning\ndir {}\nsave \"\"\nappendonly yes\n\
+             repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nrepl-timeout 5\nuser {HOLDER} on nopass ~* &* +@all\n",
+            folder.display()
+        );
+        let special = match self.form {
+            Form::Sentinel { .. } => {
+                let first = self.address(0);
+                let follow = format!("replicaof {} {}\n", first.ip(), first.port());
+                let announced = format!("replica-announce-ip {host}\nreplica-announce-port {}\n", gate(0));
+                if member == 0 { announced } else { announced + &follow }
+            }
+            Form::Cluster => format!(
+                "cluster-enabled yes\ncluster-node-timeout {DOWN_AFTER}\ncluster-port {}\ncluster-announce-ip {host}\n\
+                 cluster-announce-port {}\ncluster-announce-bus-port {}\ncluster-replica-validity-factor 0\n",
+                self.members[member].ports[1],
+                gate(0),
+                gate(1)
+            ),
+        };
+        if !file.exists() {
+            std::fs::write(&file, common + &special)?;
+        }
+        let mut command = Command::new("redis-server");
+        command.arg(file);
+        Ok(quiet(command))
+    }
+
+    /// A sentinel writes what it learns into its file, from which it starts again.
+    fn sentinel(&self, member: usize) -> Result<Command, Stop> {
+        let file = self.members[member].folder.path().join("sentinel.conf");
+        if !file.exists() {
+            let (host, port) = (address_of(member), self.members[member].ports[0]);
+            let (gate, first) = (self.gates.port(member, 0), self.address(0));
+            let (ip, monitored) = (first.ip(), first.port());
+            let settings = format!(
+                "bind {host}\nbind-source-addr {host}\nport {port}\nprotected-mode no\nloglevel warning\nuser {HOLDER} on nopass ~* &* +@all\n\
+                 sentinel announce-ip {host}\nsentinel announce-port {gate}\n\
+                 sentinel monitor {SERVICE} {ip} {monitored} 2\nsentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}\n\
+                 sentinel failover-timeout {SERVICE} 5000\n"
+            );
+            std::fs::write(&file, settings)?;
+        }
+        let mut command = Command::new("redis-server");
+        command.arg(file).arg("--sentinel").arg("--dir").arg(self.members[member].folder.path());
+        Ok(quiet(command))
+    }
+}
+
+impl Member {
+    fn with(&self, f: impl FnOnce(&mut Process) -> Result<(), Stop>) -> Result<(), Stop> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        f(process.as_mut().ok_or_else(|| format!("member {} was never started", self.number))?)
+    }
+}
+
+fn quiet(mut command: Command) -> Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
