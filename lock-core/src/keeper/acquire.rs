@@ -44,8 +44,9 @@ impl Keeper {
         let limit = self.limit();
         let mut backoff = Backoff::default();
         let mut late = 0;
+        let mut earlier = None;
         loop {
-            let error = match self.attempt(reply, limit, doubt).await {
+            let error = match self.attempt(reply, limit, doubt, earlier.take()).await {
                 Ok(Acquisition::Granted(lease)) if !request.clock.has_passed(lease.valid_until().before(WAKE)) => {
                     return Outcome::Granted(lease);
                 }
@@ -75,11 +76,20 @@ impl Keeper {
                 () = reply.closed() => return Outcome::Failed(error),
                 () = self.shared.closing.cancelled() => return Outcome::Failed(error),
             }
+            earlier = Some(error);
         }
     }
 
     /// One call of the backend. It is told to give up when nobody waits any more, and left alone when it does not listen.
-    async fn attempt(&self, reply: &mut Reply, limit: Deadline, doubt: &mut bool) -> Result<Acquisition, LockError> {
+    ///
+    /// What an earlier call answered says more than that the last one had no time.
+    async fn attempt(
+        &self,
+        reply: &mut Reply,
+        limit: Deadline,
+        doubt: &mut bool,
+        earlier: Option<LockError>,
+    ) -> Result<Acquisition, LockError> {
         let request = &self.request;
         let mut call = self.shared.backend.acquire(request);
         let abandoned = tokio::select! {
@@ -94,8 +104,10 @@ impl Keeper {
             return answer;
         }
         *doubt = true;
-        Err(LockError::new(ErrorKind::Unavailable, "no answer within the time to wait")
-            .advice("check that the server is up and reachable"))
+        Err(earlier.unwrap_or_else(|| {
+            LockError::new(ErrorKind::Unavailable, "no answer within the time to wait")
+                .advice("check that the server is up and reachable")
+        }))
     }
 
     /// When the user must be answered.
