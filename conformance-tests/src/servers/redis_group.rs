@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use redis::{FromRedisValue, RedisError};
+use redis::{FromRedisValue, RedisError, ToRedisArgs};
 use tempfile::TempDir;
 
 use super::gates::{End, Gates, HOLDER, address_of};
@@ -180,7 +180,7 @@ impl RedisGroup {
     ///
     /// # Cancel safety
     /// Dropping it loses nothing.
-    pub async fn ask<T: FromRedisValue>(&self, member: usize, words: &[&str]) -> Result<T, RedisError> {
+    pub async fn ask<T: FromRedisValue>(&self, member: usize, words: &[impl ToRedisArgs]) -> Result<T, RedisError> {
         let mut connection = patient_connection(&format!("redis://{}/", self.direct(member))).await?;
         let mut cmd = redis::Cmd::new();
         cmd.arg(words);
