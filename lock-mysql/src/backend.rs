@@ -21,17 +21,18 @@ use crate::{MysqlConfig, diagnose};
 #[derive(Debug)]
 pub struct MysqlLock {
     store: Arc<Store>,
+    capabilities: Capabilities,
 }
 
-const CAPABILITIES: Capabilities = {
+fn capabilities(config: &MysqlConfig) -> Capabilities {
     let mut it = Capabilities::new(crate::BACKEND);
-    it.durability = Durability::Single;
+    it.durability = if config.hosts().len() > 1 { Durability::AsyncReplica } else { Durability::Single };
     it.reach = Reach::Network;
     it.min_ttl = LEAST_TTL;
     it.fencing_survives_data_loss = true;
     it.leases_survive_restart = true;
     it
-};
+}
 
 impl MysqlLock {
     /// Logs in. The table is created when it is first needed, where that is allowed.
@@ -44,7 +45,7 @@ impl MysqlLock {
     pub async fn connect(config: MysqlConfig) -> Result<Self, LockError> {
         let store = Store::new(&config);
         drop(store.keeping().await.map_err(|e| e.backend(crate::BACKEND).operation("connect"))?);
-        Ok(Self { store: Arc::new(store) })
+        Ok(Self { store: Arc::new(store), capabilities: capabilities(&config) })
     }
 
     async fn holders(&self, prefix: &str, page: Page) -> Result<Vec<Holder>, LockError> {
@@ -95,7 +96,7 @@ impl MysqlLock {
 #[async_trait]
 impl DistributedLock for MysqlLock {
     fn capabilities(&self) -> &Capabilities {
-        &CAPABILITIES
+        &self.capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<Acquisition, LockError> {

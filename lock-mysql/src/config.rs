@@ -14,15 +14,16 @@ const FORM: UrlForm = UrlForm {
     backend: BACKEND,
     schemes: &["mysql"],
     port: 3306,
-    many_hosts: false,
+    many_hosts: true,
     login: Login::UserAlone,
     parameters: &["table", "ssl-mode", "ssl-ca"],
-    shape: "give mysql://USER:PASSWORD@HOST[:PORT]/DATABASE",
+    shape: "give mysql://USER:PASSWORD@HOST[:PORT][,HOST[:PORT]...]/DATABASE",
 };
 
 /// How to reach a MySQL or MariaDB server.
 ///
-/// From a URL: `mysql://user[:password]@host[:port]/database[?table=NAME][&ssl-mode=MODE][&ssl-ca=FILE]`. User, password and database may
+/// From a URL: `mysql://user[:password]@host[:port][,host[:port]...]/database[?table=NAME][&ssl-mode=MODE][&ssl-ca=FILE]`. Of several hosts the
+/// one that is not `read_only` is used, and looked for anew when its connections break or it refuses writes. User, password and database may
 /// be percent-encoded. The table is `distributed_lock` where none is named. The modes of TLS are the ones of MySQL's own tools: `disabled`,
 /// `preferred` (the default), `required`, `verify_ca` and `verify_identity`; only the last two keep out a stranger in between.
 ///
@@ -114,14 +115,19 @@ impl MysqlConfig {
         &self.table
     }
 
-    /// Host and port, as a message names the server.
+    /// Host and port, or several, as a message names the server.
     pub(crate) fn server(&self) -> String {
-        self.url.hosts.concat()
+        self.url.hosts.join(",")
     }
 
-    /// What the driver needs. It sets nothing in the session: the link does, all at once.
-    pub(crate) fn options(&self) -> MySqlConnectOptions {
-        let (host, port) = self.url.first_host();
+    /// Host and port of each server.
+    pub(crate) fn hosts(&self) -> &[String] {
+        &self.url.hosts
+    }
+
+    /// What the driver needs to reach one of them. It sets nothing in the session: the link does, all at once.
+    pub(crate) fn options(&self, address: &str) -> MySqlConnectOptions {
+        let (host, port) = lock_core::host_and_port(address);
         let mut options = MySqlConnectOptions::new()
             .host(&host)
             .port(port)
@@ -175,6 +181,8 @@ mod tests {
         assert!(matches!(full.tls, MySqlSslMode::VerifyCa));
         let short = MysqlConfig::from_url("MYSQL://root@[::1]/d").unwrap();
         assert_eq!((short.server().as_str(), short.table()), ("[::1]:3306", "distributed_lock"));
+        let many = MysqlConfig::from_url("mysql://u@a:1,b/d").unwrap();
+        assert_eq!(many.hosts(), ["a:1", "b:3306"]);
     }
 
     #[test]
@@ -188,7 +196,7 @@ mod tests {
             ("mysql://u@h/", "database"),
             ("mysql://u@h/a/b", "database"),
             ("mysql://h/d", "user"),
-            ("mysql://u@h,k/d", "more than one"),
+            ("mysql://u@h,/d", "host"),
         ] {
             let err = MysqlConfig::from_url(url).unwrap_err();
             assert_eq!(err.kind(), ErrorKind::Config, "{url}");

@@ -17,15 +17,28 @@ use crate::statement::{Arg, Query, Statement};
 /// How often a statement is sent again at once because of what others did.
 const TRIES: usize = 24;
 
+/// How long one of several servers may take until the next is tried.
+const HOST_LIMIT: Duration = Duration::from_secs(1);
+
 /// Opens connections.
 #[derive(Debug)]
 pub(crate) struct Dialer {
-    options: MySqlConnectOptions,
+    hosts: Vec<Host>,
+    /// The number of the one that took writes last.
+    good: AtomicUsize,
+    /// Host and port, or several, as the URL names them.
     pub(crate) server: String,
     limit: Duration,
     closed: PlainMutex<bool>,
     /// Connections that were given up while a request of an owner was on its way over them.
     suspects: PlainMutex<Vec<(Owner, String)>>,
+}
+
+/// One of the servers.
+#[derive(Debug)]
+struct Host {
+    address: String,
+    options: MySqlConnectOptions,
 }
 
 /// Some connections, of which a caller gets one that is free.
@@ -41,6 +54,8 @@ pub(crate) struct Links {
 pub(crate) struct Open {
     conn: MySqlConnection,
     dialer: Arc<Dialer>,
+    /// Host and port of its server.
+    address: String,
     /// The name of a lock of the server that this session holds for life: by it others can tell whether the session has ended, and end it,
     /// without mistaking another session for it.
     nonce: String,
@@ -61,42 +76,72 @@ pub(crate) struct Failure {
 
 impl Dialer {
     pub(crate) fn new(config: &MysqlConfig) -> Self {
+        let host = |address: &String| Host { address: address.clone(), options: config.options(address) };
+        let several = config.hosts().len() > 1;
         Self {
-            options: config.options(),
+            hosts: config.hosts().iter().map(host).collect(),
+            good: AtomicUsize::new(0),
             server: config.server(),
-            limit: config.connect_limit(),
+            limit: if several { config.connect_limit().min(HOST_LIMIT) } else { config.connect_limit() },
             closed: PlainMutex::new(false),
             suspects: PlainMutex::default(),
         }
     }
 
-    /// Opens a connection.
+    /// Opens a connection; of several servers, to one that takes writes.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<Open, LockError> {
-        if *lock(&self.closed) {
-            return Err(LockError::new(ErrorKind::Closed, "the backend was closed").backend(BACKEND));
+        let (first, mut failed) = (self.good.load(Ordering::Relaxed), None::<LockError>);
+        for step in 0..self.hosts.len() {
+            if *lock(&self.closed) {
+                break;
+            }
+            let at = (first + step) % self.hosts.len();
+            // Should this future be dropped, the next begins with the next.
+            self.good.store((at + 1) % self.hosts.len(), Ordering::Relaxed);
+            match self.dial_at(&self.hosts[at]).await {
+                Ok(open) => {
+                    self.good.store(at, Ordering::Relaxed);
+                    return Ok(open);
+                }
+                // What stays wrong says more than what passes.
+                Err(e) if failed.as_ref().is_none_or(LockError::is_retryable) => failed = Some(e),
+                Err(_) => {}
+            }
         }
+        let closed = || LockError::new(ErrorKind::Closed, "the backend was closed").backend(BACKEND);
+        Err(failed.unwrap_or_else(closed))
+    }
+
+    async fn dial_at(self: &Arc<Self>, host: &Host) -> Result<Open, LockError> {
         let nonce = format!("distlock:{}", Owner::random()?);
         let opening = async {
-            let mut conn = self.options.connect().await?;
+            let mut conn = host.options.connect().await?;
             // Whatever the server's defaults are. One round trip.
             let settings = format!(
                 "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
                  SET NAMES utf8mb4, SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION time_zone = '+00:00',
                      SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 2,
                      SESSION wait_timeout = 28800, SESSION sql_safe_updates = 0;
-                 SELECT GET_LOCK('{nonce}', 0)"
+                 SELECT GET_LOCK('{nonce}', 0), CAST(@@global.read_only AS CHAR)"
             );
             let row = sqlx::raw_sql(AssertSqlSafe(settings)).fetch_one(&mut conn).await?;
-            Ok((row.try_get::<Option<i64>, _>(0)?, conn))
+            Ok((row.try_get::<Option<i64>, _>(0)?, row.try_get::<String, _>(1)?, conn))
         };
-        let opening = async { opening.await.map_err(|e| from_driver(e, &self.server)) };
-        let (named, conn) =
+        let opening = async { opening.await.map_err(|e| from_driver(e, &host.address)) };
+        let (named, read_only, conn) =
             bounded(self.limit, opening).await.map_err(|e| e.with_effect(lock_core::Effect::NotApplied))?;
         if named != Some(1) {
             return Err(LockError::new(ErrorKind::Internal, "the server does not give a lock for the session")
                 .advice("GET_LOCK must work; some clusters and proxies refuse it"));
         }
-        Ok(Open { conn, dialer: self.clone(), nonce, broken: false })
+        // A single one answers the first write with why.
+        if self.hosts.len() > 1 && !matches!(&*read_only, "0" | "OFF") {
+            let detail = format!("none of the servers {} takes writes: {} is read-only", self.server, host.address);
+            return Err(LockError::new(ErrorKind::Unavailable, detail)
+                .with_effect(lock_core::Effect::NotApplied)
+                .advice("wait for the failover, or SET GLOBAL read_only=0 on the primary"));
+        }
+        Ok(Open { conn, dialer: self.clone(), address: host.address.clone(), nonce, broken: false })
     }
 
     /// A connection over which a request of this owner may still be on its way.
@@ -246,7 +291,7 @@ impl Open {
     fn failure(&mut self, error: sqlx::Error) -> Failure {
         let (code, redial) = (errors::code(&error), meaning_of(&error).redial);
         self.broken |= redial;
-        Failure { code, broke: redial && code.is_none(), error: from_driver(error, &self.dialer.server) }
+        Failure { code, broke: redial && code.is_none(), error: from_driver(error, &self.address) }
     }
 }
 
