@@ -10,6 +10,8 @@ pub mod gates;
 mod links;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "mysql")]
+pub mod mysql_pair;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]

@@ -26,7 +26,7 @@
 //! |---|---|
 //! | (always) | `memory:`, one process, for tests |
 //! | `sqlite` (default) | `sqlite:///path/locks.db`, one machine |
-//! | `redis` | `redis://host/`, `rediss://host/` |
+//! | `redis` | `redis://host/`, `redis+sentinel://host,host/service`, `redis+cluster://host,host`, each with `rediss` for TLS |
 //!
 //! Each URL also takes `fence_base=N`, which is added to every fencing token, for a move from one store to another.
 //!

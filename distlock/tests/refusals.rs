@@ -105,6 +105,48 @@ fn redis() {
     refuse("redis", &rows);
 }
 
+/// Sentinels, and nodes of a cluster, are asked first: what they answer, or do not, is told apart from what the server does.
+#[test]
+fn redis_behind_others() {
+    let server = Redis::start(&["--requirepass", "hunter2"]);
+    let plain = Redis::start(&[]);
+    let (open, guarded) = (Redis::sentinel(server.port, ""), Redis::sentinel(server.port, "requirepass s3cret\n"));
+    let at = |login: &str, sentinel: &Redis, rest: &str| {
+        format!("redis+sentinel://{login}127.0.0.1:{}/{rest}", sentinel.port)
+    };
+    let mut rows = unreachable("redis+sentinel", ":s3cret@", "/orders");
+    rows.extend(unreachable("redis+cluster", ":s3cret@", "/"));
+    for row in &mut rows {
+        // Several are asked, each for a short time, so it is known who did not answer.
+        row.3 = &["check"];
+    }
+    rows.extend([
+        Row("no such service", at(":hunter2@", &open, "bookings"), 78, &["'bookings'", "SENTINEL MASTERS"]),
+        Row("no service", at(":hunter2@", &open, ""), 78, &["/SERVICE"]),
+        Row("wrong password", at(":s3cret@", &open, "orders"), 77, &["check user and password"]),
+        Row("no password", at("", &open, "orders"), 77, &["PASSWORD@"]),
+        Row("no password for the sentinel", at(":hunter2@", &guarded, "orders"), 77, &["sentinel_password"]),
+        Row(
+            "wrong password for the sentinel",
+            at(":hunter2@", &guarded, "orders?sentinel_password=hunter2"),
+            77,
+            &["check"],
+        ),
+        Row(
+            "too few replicas",
+            at(":hunter2@", &open, "orders?min_replicas=1"),
+            69,
+            &["0 of 1 replicas", "min_replicas"],
+        ),
+        Row("unknown parameter", at(":hunter2@", &open, "orders?colour=red"), 78, &["colour"]),
+        Row("no sentinel", format!("redis+sentinel://127.0.0.1:{}/orders", plain.port), 78, &["no sentinel", "ports"]),
+        Row("no cluster", format!("redis+cluster://:hunter2@127.0.0.1:{}/", server.port), 78, &["redis://"]),
+        Row("a database", format!("redis+cluster://:hunter2@127.0.0.1:{}/1", server.port), 78, &["no database"]),
+    ]);
+    refuse("redis", &rows);
+    accept(&at(":hunter2@", &guarded, "orders?sentinel_password=s3cret"));
+}
+
 #[test]
 fn mysql() {
     let server = Mysql::start();
@@ -124,7 +166,12 @@ fn mysql() {
     ]);
     refuse("mysql", &rows);
     server.run("SET GLOBAL read_only=1");
-    refuse("mysql", &[Row("read-only server", at("app:se%3Acret", ""), 69, &["give the primary"])]);
+    let twice = at("app:se%3Acret", "").replace("/locks", &format!(",127.0.0.1:{}/locks", server.port));
+    let rows = [
+        Row("read-only server", at("app:se%3Acret", ""), 69, &["give the primary"]),
+        Row("none that takes writes", twice, 69, &["none of the servers", "read_only=0"]),
+    ];
+    refuse("mysql", &rows);
 }
 
 #[test]

@@ -24,8 +24,9 @@ const HOST_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Dialer {
     hosts: Vec<Host>,
-    /// The number of the one that took writes last.
+    /// The number of the one that took writes last, and of the one that is tried next.
     good: AtomicUsize,
+    next: AtomicUsize,
     /// Host and port, or several, as the URL names them.
     pub(crate) server: String,
     limit: Duration,
@@ -54,8 +55,8 @@ pub(crate) struct Links {
 pub(crate) struct Open {
     conn: MySqlConnection,
     dialer: Arc<Dialer>,
-    /// Host and port of its server.
-    address: String,
+    /// The number of its server.
+    at: usize,
     /// The name of a lock of the server that this session holds for life: by it others can tell whether the session has ended, and end it,
     /// without mistaking another session for it.
     nonce: String,
@@ -81,6 +82,7 @@ impl Dialer {
         Self {
             hosts: config.hosts().iter().map(host).collect(),
             good: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
             server: config.server(),
             limit: if several { config.connect_limit().min(HOST_LIMIT) } else { config.connect_limit() },
             closed: PlainMutex::new(false),
@@ -90,16 +92,17 @@ impl Dialer {
 
     /// Opens a connection; of several servers, to one that takes writes.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<Open, LockError> {
-        let (first, mut failed) = (self.good.load(Ordering::Relaxed), None::<LockError>);
+        let (first, mut failed) = (self.next.load(Ordering::Relaxed), None::<LockError>);
         for step in 0..self.hosts.len() {
             if *lock(&self.closed) {
                 break;
             }
             let at = (first + step) % self.hosts.len();
             // Should this future be dropped, the next begins with the next.
-            self.good.store((at + 1) % self.hosts.len(), Ordering::Relaxed);
-            match self.dial_at(&self.hosts[at]).await {
+            self.next.store((at + 1) % self.hosts.len(), Ordering::Relaxed);
+            match self.dial_at(at).await {
                 Ok(open) => {
+                    self.next.store(at, Ordering::Relaxed);
                     self.good.store(at, Ordering::Relaxed);
                     return Ok(open);
                 }
@@ -112,7 +115,8 @@ impl Dialer {
         Err(failed.unwrap_or_else(closed))
     }
 
-    async fn dial_at(self: &Arc<Self>, host: &Host) -> Result<Open, LockError> {
+    async fn dial_at(self: &Arc<Self>, at: usize) -> Result<Open, LockError> {
+        let host = &self.hosts[at];
         let nonce = format!("distlock:{}", Owner::random()?);
         let opening = async {
             let mut conn = host.options.connect().await?;
@@ -141,7 +145,7 @@ impl Dialer {
                 .with_effect(lock_core::Effect::NotApplied)
                 .advice("wait for the failover, or SET GLOBAL read_only=0 on the primary"));
         }
-        Ok(Open { conn, dialer: self.clone(), address: host.address.clone(), nonce, broken: false })
+        Ok(Open { conn, dialer: self.clone(), at, nonce, broken: false })
     }
 
     /// A connection over which a request of this owner may still be on its way.
@@ -173,7 +177,9 @@ impl Links {
     /// A connection that is free, or the next that becomes free.
     pub(crate) async fn get(&self) -> Result<Held<'_>, LockError> {
         let mut link = self.any().await;
-        if link.as_ref().is_none_or(|open| open.broken) {
+        // One that leads to a primary of before may still be answered, or never.
+        let good = self.dialer.good.load(Ordering::Relaxed);
+        if link.as_ref().is_none_or(|open| open.broken || open.at != good) {
             // Given up first: what was on its way over it is a suspect already.
             drop(link.take());
             *link = Some(self.dialer.dial().await?);
@@ -291,7 +297,11 @@ impl Open {
     fn failure(&mut self, error: sqlx::Error) -> Failure {
         let (code, redial) = (errors::code(&error), meaning_of(&error).redial);
         self.broken |= redial;
-        Failure { code, broke: redial && code.is_none(), error: from_driver(error, &self.address) }
+        Failure {
+            code,
+            broke: redial && code.is_none(),
+            error: from_driver(error, &self.dialer.hosts[self.at].address),
+        }
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::LockError;
-use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use redis::{RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RedisConfig;
 use crate::errors::problem;
-use crate::node::{ASK_LIMIT, Answer, Failure, Node, Place, Resend, Server, lock};
+use crate::node::{ASK_LIMIT, Answer, Failure, Node, Place, Request, Resend, Server, lock};
 use crate::scripts::{number, parts, text};
 use crate::sentinel::{Question, newest};
 
@@ -49,12 +49,12 @@ impl Cluster {
     }
 
     /// Sends a command to the node of its slot.
-    pub(crate) async fn send(&self, slot: u16, cmd: &Cmd, resend: Resend) -> Result<Answer, Failure> {
+    pub(crate) async fn send(&self, slot: u16, request: &Request, resend: Resend) -> Result<Answer, Failure> {
         let no_node = |error| Failure { error, server: None, repeated: false };
         let mut node = self.owner(slot).await.map_err(no_node)?;
         let (mut asking, mut repeated, mut hops) = (false, false, 0);
         loop {
-            let mut answer = node.send(cmd, asking, resend).await;
+            let mut answer = node.send(request, asking, resend).await;
             match &mut answer {
                 Ok(answer) => answer.repeated |= repeated,
                 Err(failure) => failure.repeated |= repeated,
@@ -121,6 +121,9 @@ impl Cluster {
     /// The newest redirection comes before the ranges.
     fn learn(&self, slot: u16, address: String) {
         let mut map = lock(&self.map);
+        if let Some(node) = map.nodes.get(&address).filter(|_| map.ranges.iter().all(|range| range.2 != address)) {
+            node.close();
+        }
         map.ranges.retain(|(first, last, _)| first != last || *first != slot);
         map.ranges.insert(0, (slot, slot, address));
     }
@@ -136,7 +139,7 @@ impl Cluster {
     fn add(&self, server: Server) -> Arc<Node> {
         let address = server.address.clone();
         let limit = self.config.connect_limit().min(ASK_LIMIT);
-        let new = || Arc::new(Node::new(Place::At(server), limit, self.closed.clone()));
+        let new = || Arc::new(Node::new(Place::At(server), true, limit, self.closed.clone()));
         lock(&self.map).nodes.entry(address).or_insert_with(new).clone()
     }
 
@@ -153,8 +156,15 @@ impl Cluster {
             self.node(address)?;
         }
         let mut map = lock(&self.map);
+        // A connection that is older than the node's part as a primary has too low a floor for tokens.
+        let serves = |ranges: &[Range], address: &str| ranges.iter().any(|range| range.2 == address);
+        for (address, node) in &map.nodes {
+            if serves(&ranges, address) && !serves(&map.ranges, address) {
+                node.close();
+            }
+        }
         let seeds = self.config.hosts();
-        map.nodes.retain(|address, _| seeds.contains(address) || ranges.iter().any(|range| range.2 == *address));
+        map.nodes.retain(|address, _| seeds.contains(address) || serves(&ranges, address));
         map.ranges = ranges;
         *asked = Some(Instant::now());
         Ok(())
@@ -164,7 +174,12 @@ impl Cluster {
 /// A node's view of the slots. One that belongs to the majority counts before one that does not, then the later one.
 fn view(address: String, node: Arc<Node>) -> Question<Vec<Range>> {
     Box::pin(async move {
-        let slots = node.ask(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        let slots = match node.ask(redis::cmd("CLUSTER").arg("SLOTS")).await {
+            Err(error) if error.to_string().contains("cluster support disabled") => {
+                return Err(problem("NOCLUSTER", "it is no node of a cluster".to_owned()));
+            }
+            slots => slots?,
+        };
         // Who may not ask for it is believed as well as the others.
         let info = node.ask(redis::cmd("CLUSTER").arg("INFO")).await.unwrap_or(Value::Nil);
         let info = match &info {

@@ -13,7 +13,7 @@ use crate::BACKEND;
 use crate::cluster::Cluster;
 use crate::config::{RedisConfig, Topology};
 use crate::errors::from_driver;
-use crate::node::{ASK_LIMIT, Failure, Node, Place, Server};
+use crate::node::{ASK_LIMIT, Failure, Node, Place, Request, Server};
 pub(crate) use crate::node::{Answer, Live, Resend, lock};
 use crate::sentinel::Sentinels;
 use crate::slot;
@@ -27,20 +27,26 @@ const CONFIRM_LIMIT: Duration = Duration::from_millis(500);
 pub(crate) struct Script {
     text: &'static str,
     hash: String,
+    counts: bool,
 }
 
 impl Script {
     pub(crate) fn new(text: &'static str) -> Self {
-        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+        Self { text, hash: redis::Script::new(text).get_hash().to_owned(), counts: false }
     }
 
-    fn command(&self, how: &'static str, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
-        let mut cmd = Cmd::with_capacity(3 + keys.len() + args.len(), 256);
+    /// One that counts tokens, and gets their floor as its last argument.
+    pub(crate) fn counting(text: &'static str) -> Self {
+        Self { counts: true, ..Self::new(text) }
+    }
+
+    fn request(&self, how: &'static str, keys: &[&[u8]], args: &[&[u8]]) -> Request {
+        let mut cmd = Cmd::with_capacity(4 + keys.len() + args.len(), 256);
         cmd.arg(how).arg(if how == "EVAL" { self.text } else { &self.hash }).arg(keys.len());
         for part in keys.iter().chain(args) {
             cmd.arg(*part);
         }
-        cmd
+        Request { cmd, counts: self.counts }
     }
 }
 
@@ -64,7 +70,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(config: &RedisConfig, closed: CancellationToken) -> Result<Self, LockError> {
-        let one = |place, limit| Route::One(Arc::new(Node::new(place, limit, closed.clone())));
+        let one = |place, limit| Route::One(Arc::new(Node::new(place, true, limit, closed.clone())));
         let limit = config.connect_limit();
         let route = match config.topology() {
             Topology::Single => {
@@ -85,6 +91,24 @@ impl Link {
         &self.server
     }
 
+    pub(crate) fn replicas(&self) -> u32 {
+        self.min_replicas
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.route, Route::BySlot(_))
+    }
+
+    pub(crate) fn sentinels(&self) -> Option<&Sentinels> {
+        match &self.route {
+            Route::One(node) => match &node.place {
+                Place::Primary(sentinels) => Some(sentinels),
+                Place::At(_) => None,
+            },
+            Route::BySlot(_) => None,
+        }
+    }
+
     /// A connection that listens: in a cluster to any node, for each passes on what is published.
     pub(crate) async fn listen(&self) -> Result<PubSub, RedisError> {
         let node = match &self.route {
@@ -99,8 +123,7 @@ impl Link {
 
     /// Sees to it that the next request goes to a new primary, also while the old one still answers. Ends when the link is closed.
     pub(crate) async fn follow(self: Arc<Self>) {
-        let Route::One(node) = &self.route else { return };
-        let Place::Primary(sentinels) = &node.place else { return };
+        let (Route::One(node), Some(sentinels)) = (&self.route, self.sentinels()) else { return };
         loop {
             tokio::select! {
                 () = tokio::time::sleep(FOLLOW_EVERY) => {}
@@ -124,9 +147,9 @@ impl Link {
         resend: Resend,
     ) -> Result<Answer, LockError> {
         let slot = keys.first().map(|key| slot::slot(key));
-        match self.send(slot, &script.command("EVALSHA", keys, args), resend).await {
+        match self.send(slot, &script.request("EVALSHA", keys, args), resend).await {
             Err(failed) if failed.error.code() == Some("NOSCRIPT") => {
-                let mut answer = self.send(slot, &script.command("EVAL", keys, args), resend).await;
+                let mut answer = self.send(slot, &script.request("EVAL", keys, args), resend).await;
                 match &mut answer {
                     Ok(answer) => answer.repeated |= failed.repeated,
                     Err(failure) => failure.repeated |= failed.repeated,
@@ -140,7 +163,10 @@ impl Link {
 
     /// Sends a plain command to whoever takes it.
     pub(crate) async fn command(&self, cmd: &Cmd) -> Result<Value, LockError> {
-        self.send(None, cmd, Resend::Once).await.map(|answer| answer.value).map_err(|failure| self.error(failure))
+        self.send(None, &Request::from(cmd), Resend::Once)
+            .await
+            .map(|answer| answer.value)
+            .map_err(|failure| self.error(failure))
     }
 
     /// All servers that have locks.
@@ -153,7 +179,7 @@ impl Link {
 
     /// Sends a plain command to one of them.
     pub(crate) async fn command_at(&self, shard: &Node, cmd: &Cmd) -> Result<Value, LockError> {
-        let answer = shard.send(cmd, false, Resend::Once).await;
+        let answer = shard.send(&Request::from(cmd), false, Resend::Once).await;
         answer.map(|answer| answer.value).map_err(|failure| self.error(failure))
     }
 
@@ -187,11 +213,11 @@ impl Link {
         }
     }
 
-    async fn send(&self, slot: Option<usize>, cmd: &Cmd, resend: Resend) -> Result<Answer, Failure> {
+    async fn send(&self, slot: Option<usize>, request: &Request, resend: Resend) -> Result<Answer, Failure> {
         match (&self.route, slot) {
-            (Route::One(node), _) => node.send(cmd, false, resend).await,
-            (Route::BySlot(cluster), Some(slot)) => cluster.send(slot as u16, cmd, resend).await,
-            (Route::BySlot(cluster), None) => cluster.any().await.map_err(unsent)?.send(cmd, false, resend).await,
+            (Route::One(node), _) => node.send(request, false, resend).await,
+            (Route::BySlot(cluster), Some(slot)) => cluster.send(slot as u16, request, resend).await,
+            (Route::BySlot(cluster), None) => cluster.any().await.map_err(unsent)?.send(request, false, resend).await,
         }
     }
 

@@ -25,7 +25,8 @@ impl Inner {
         };
         let info = Info(info.lines().filter_map(|line| line.trim_end().split_once(':')).collect());
         let mut it = Diagnosis::new(format!("{} at {}", info.version(), self.link.server()));
-        server(&mut it, &info);
+        server(&mut it, &info, self.link.replicas());
+        self.group(&mut it, &info).await?;
         eviction(&mut it, &info);
         let fsync = if_allowed(self.asked(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await)?;
         let fsync = fsync.as_ref().and_then(|answer| match answer {
@@ -38,8 +39,54 @@ impl Inner {
         Ok(it)
     }
 
+    /// A primary answers; in a cluster the first.
     async fn asked(&self, cmd: &Cmd) -> Result<Value, LockError> {
-        bounded(self.limit, self.link.command(cmd)).await
+        let answer = async {
+            match self.link.shards().await?.first() {
+                Some(shard) => self.link.command_at(shard, cmd).await,
+                None => self.link.command(cmd).await,
+            }
+        };
+        bounded(self.limit, answer).await
+    }
+
+    /// What stands around the server: sentinels, or the rest of a cluster.
+    async fn group(&self, it: &mut Diagnosis, info: &Info<'_>) -> Result<(), LockError> {
+        if let Some(sentinels) = self.link.sentinels() {
+            let (able, all) = (sentinels.able().await, sentinels.count());
+            let shown = format!("{able} of {all} see who is needed for a failover");
+            if able * 2 > all {
+                it.kept(Service, "sentinels", shown);
+            } else {
+                it.broken(Service, "sentinels", shown, "see SENTINEL CKQUORUM on each of them");
+            }
+        }
+        if info.get("cluster_enabled") != "1" {
+            return Ok(());
+        }
+        if !self.link.is_cluster() {
+            it.limited(
+                Service,
+                "cluster",
+                "this is a node of a cluster; a name whose slot another node serves is refused by it",
+                "give redis+cluster://HOST",
+            );
+            return Ok(());
+        }
+        let state = if_allowed(self.asked(redis::cmd("CLUSTER").arg("INFO")).await)?;
+        let state = match &state {
+            Some(Value::VerbatimString { text, .. }) => text.as_str(),
+            other => text(other.as_ref()),
+        };
+        let primaries = bounded(self.limit, self.link.shards()).await?.len();
+        match (state.contains("cluster_state:ok"), state.is_empty()) {
+            (true, _) => {
+                it.kept(Service, "cluster", format!("{primaries} primaries serve all slots; what follows is of one"));
+            }
+            (_, true) => it.unknown(Service, "cluster", "this user may not see its state", "ACL SETUSER .. +cluster"),
+            _ => it.broken(Service, "cluster", "some slots are served by nobody", "see CLUSTER INFO"),
+        }
+        Ok(())
     }
 
     /// Whether this user may listen to wake-ups.
@@ -109,7 +156,7 @@ impl Info<'_> {
     }
 }
 
-fn server(it: &mut Diagnosis, info: &Info<'_>) {
+fn server(it: &mut Diagnosis, info: &Info<'_>, min_replicas: u32) {
     it.kept(Service, "scripts", "this user may run them");
     match (info.get("role"), info.get("connected_slaves")) {
         ("master", "0" | "") => it.limited(
@@ -118,21 +165,27 @@ fn server(it: &mut Diagnosis, info: &Info<'_>) {
             "none: while this server is down no lock is taken or renewed",
             "let a replica stand by, where that matters",
         ),
+        ("master", n) if min_replicas > 0 => it.limited(
+            Survival,
+            "replicas",
+            format!("{n}, of which {min_replicas} have a grant before it is answered: a failover to another one may forget it"),
+            "let min_replicas be the number of replicas, or check fencing tokens at the resource",
+        ),
         ("master", n) => it.limited(
             Survival,
             "replicas",
             format!("{n}, fed later than a grant is answered: a failover may forget the last grants"),
-            "check fencing tokens at the resource",
+            "give min_replicas in the URL, or check fencing tokens at the resource",
         ),
         ("slave", _) => it.broken(Service, "role", "a replica, which refuses writes", "give the primary in the URL"),
         _ => it.unknown(Survival, "replicas", "this user may not see them", MAY_LOOK),
     }
-    if info.get("cluster_enabled") == "1" {
-        it.limited(
+    if min_replicas > 0 && info.get("connected_slaves").parse::<u32>().is_ok_and(|linked| linked < min_replicas) {
+        it.broken(
             Service,
-            "cluster",
-            "this is a node of a cluster; a name whose slot another node serves is refused by it",
-            "see docs/redis.md for what is served",
+            "min_replicas",
+            format!("fewer than {min_replicas} are linked: nothing is granted"),
+            "see INFO replication, or lower min_replicas",
         );
     }
     if info.get("rdb_last_bgsave_status") == "err" {
@@ -224,9 +277,13 @@ mod tests {
 
     #[test]
     fn what_a_server_outlives_follows_from_its_role_and_its_disk() {
-        assert_eq!(verdict(Service, server, &[("role", "slave")]), Verdict::NotKept);
-        assert_eq!(verdict(Service, server, &[("rdb_last_bgsave_status", "err")]), Verdict::Limited);
-        assert_eq!(verdict(Survival, server, &[]), Verdict::Unknown);
+        let alone = |it: &mut Diagnosis, info: &Info<'_>| server(it, info, 0);
+        assert_eq!(verdict(Service, alone, &[("role", "slave")]), Verdict::NotKept);
+        assert_eq!(verdict(Service, alone, &[("rdb_last_bgsave_status", "err")]), Verdict::Limited);
+        assert_eq!(verdict(Survival, alone, &[]), Verdict::Unknown);
+        let two = |it: &mut Diagnosis, info: &Info<'_>| server(it, info, 2);
+        assert_eq!(verdict(Service, two, &[("role", "master"), ("connected_slaves", "1")]), Verdict::NotKept);
+        assert_eq!(verdict(Service, two, &[("role", "master"), ("connected_slaves", "2")]), Verdict::Kept);
         for (aof, fsync, expected) in [
             ("1", Some("always"), Verdict::Kept),
             ("1", Some("everysec"), Verdict::Limited),

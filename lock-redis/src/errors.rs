@@ -129,6 +129,21 @@ const BY_CODE: &[(&str, Meaning)] = &[
         ),
     ),
     (
+        "NOSENTINEL",
+        meaning(Config, false, NotApplied, true, "give the sentinels' ports, or redis://HOST for a single server"),
+    ),
+    ("NOCLUSTER", meaning(Config, false, NotApplied, true, "give redis://HOST for a single server")),
+    (
+        "SENTINELAUTH",
+        meaning(
+            Denied,
+            false,
+            NotApplied,
+            true,
+            "check sentinel_user and sentinel_password, by which sentinels are logged in to",
+        ),
+    ),
+    (
         "ADDRESS",
         meaning(
             Config,

@@ -23,6 +23,19 @@ pub(crate) struct Answer {
     pub(crate) over: Live,
 }
 
+/// A command.
+pub(crate) struct Request {
+    pub(crate) cmd: Cmd,
+    /// Whether it counts tokens: then the floor of the connection that it goes over is its last argument.
+    pub(crate) counts: bool,
+}
+
+impl From<&Cmd> for Request {
+    fn from(cmd: &Cmd) -> Self {
+        Self { cmd: cmd.clone(), counts: false }
+    }
+}
+
 /// Why a request failed, at which server where that is known, and whether an earlier copy of it may still be on its way.
 pub(crate) struct Failure {
     pub(crate) error: RedisError,
@@ -61,6 +74,8 @@ pub(crate) enum Place {
 
 pub(crate) struct Node {
     pub(crate) place: Place,
+    /// Whether it keeps locks, and not only knows who does.
+    keeps_locks: bool,
     dial_limit: Duration,
     live: Mutex<Option<Live>>,
     /// Held while dialling, so that many callers that miss the connection open one.
@@ -74,6 +89,9 @@ pub(crate) struct Live {
     connection: MultiplexedConnection,
     doubtful: Arc<AtomicBool>,
     pub(crate) server: Arc<Server>,
+    /// The server's time at which it was opened, in microseconds. All tokens that were granted before, also those of a primary that is gone, lie
+    /// below, and none that is granted from now on may.
+    floor: u64,
     confirmed: Arc<Confirmed>,
 }
 
@@ -89,17 +107,21 @@ impl Drop for InFlight<'_> {
 }
 
 impl Node {
-    pub(crate) fn new(place: Place, dial_limit: Duration, closed: CancellationToken) -> Self {
-        Self { place, dial_limit, live: Mutex::new(None), dialling: tokio::sync::Mutex::new(()), closed }
+    pub(crate) fn new(place: Place, keeps_locks: bool, dial_limit: Duration, closed: CancellationToken) -> Self {
+        Self { place, keeps_locks, dial_limit, live: Mutex::new(None), dialling: tokio::sync::Mutex::new(()), closed }
     }
 
     /// Sends a command; behind `ASKING`, which lets a node serve a slot that it is still taking over.
-    pub(crate) async fn send(&self, cmd: &Cmd, asking: bool, resend: Resend) -> Result<Answer, Failure> {
+    pub(crate) async fn send(&self, request: &Request, asking: bool, resend: Resend) -> Result<Answer, Failure> {
         let mut repeated = false;
         loop {
             let live = self.live().await.map_err(|error| Failure { error, server: self.address(), repeated })?;
             let mut in_flight = InFlight(Some(&live.doubtful));
-            let answer = live.request(cmd, asking).await;
+            let answer = if request.counts {
+                live.request(request.cmd.clone().arg(live.floor), asking).await
+            } else {
+                live.request(&request.cmd, asking).await
+            };
             in_flight.0 = None;
             drop(in_flight);
             let error = match answer {
@@ -165,9 +187,14 @@ impl Node {
         let connection = server.client.get_multiplexed_async_connection_with_config(&config).await?;
         tracing::debug!(server = server.address, "connected");
         let server = Arc::new(server);
-        let live = Live { connection, doubtful: Arc::default(), server, confirmed: Arc::default() };
+        let mut live = Live { connection, doubtful: Arc::default(), server, floor: 0, confirmed: Arc::default() };
         if let Place::Primary(_) = self.place {
             live.is_primary().await?;
+        }
+        if self.keeps_locks {
+            let time = live.request(&redis::cmd("TIME"), false).await?;
+            let part = |at| number(parts(&time).get(at)).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+            live.floor = part(0) * 1_000_000 + part(1);
         }
         Ok(live)
     }

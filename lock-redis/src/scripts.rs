@@ -8,15 +8,18 @@ use crate::connection::Script;
 
 macro_rules! script {
     ($name:ident, $($file:literal),+) => {
+        script!($name, Script::new, $($file),+);
+    };
+    ($name:ident, $make:path, $($file:literal),+) => {
         pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!($(include_str!(concat!("lua/", $file, ".lua"))),+)));
+            LazyLock::new(|| $make(concat!($(include_str!(concat!("lua/", $file, ".lua"))),+)));
     };
 }
 
 /// Whether this user may run scripts at all.
 pub(crate) static PROBE: LazyLock<Script> = LazyLock::new(|| Script::new("return 1"));
-script!(TAKE, "take");
-script!(ACQUIRE, "common", "acquire");
+script!(TAKE, Script::counting, "take");
+script!(ACQUIRE, Script::counting, "common", "acquire");
 script!(POLL, "common", "poll");
 // The short way first: what is not run is not paid for.
 script!(RELEASE, "release", "common", "release_queued");

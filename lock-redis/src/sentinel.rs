@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 use redis::{RedisError, Value};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ impl Sentinels {
         let node = |address: &String| {
             let client = config.sentinel_client(address)?;
             let server = Server { address: address.clone(), client };
-            Ok(Arc::new(Node::new(Place::At(server), ASK_LIMIT, closed.clone())))
+            Ok(Arc::new(Node::new(Place::At(server), false, ASK_LIMIT, closed.clone())))
         };
         let nodes = config.hosts().iter().map(node).collect::<Result<_, LockError>>()?;
         Ok(Self { service: service.to_owned(), nodes, config: config.clone() })
@@ -40,12 +40,30 @@ impl Sentinels {
         Ok(Server { address, client })
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many of them see a majority, which a failover takes.
+    pub(crate) async fn able(&self) -> usize {
+        let mut ask = redis::cmd("SENTINEL");
+        ask.arg("CKQUORUM").arg(&self.service);
+        join_all(self.nodes.iter().map(|node| node.ask(&ask))).await.iter().filter(|answer| answer.is_ok()).count()
+    }
+
     fn asked(&self, node: Arc<Node>) -> Question<String> {
         let service = self.service.clone();
         Box::pin(async move {
             let state = match node.ask(redis::cmd("SENTINEL").arg("MASTER").arg(&service)).await {
                 Err(error) if error.to_string().contains("No such master") => {
                     return Err(problem("NOSERVICE", format!("no primary is watched under the name '{service}'")));
+                }
+                Err(error) if error.to_string().contains("unknown command") => {
+                    return Err(problem("NOSENTINEL", "it is no sentinel".to_owned()));
+                }
+                Err(error) if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) || is_login(&error) => {
+                    return Err(problem("SENTINELAUTH", error.to_string()));
                 }
                 state => state?,
             };
@@ -59,6 +77,10 @@ impl Sentinels {
             Ok((field(&state, "config-epoch").parse().unwrap_or(0), address))
         })
     }
+}
+
+fn is_login(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::AuthenticationFailed
 }
 
 /// A field of an answer that is a map, or a list of keys and values.

@@ -114,7 +114,8 @@ impl Member {
         Ok(())
     }
 
-    fn has_ended(&self) -> bool {
+    /// Whether it was killed, or has ended by itself.
+    pub fn has_ended(&self) -> bool {
         self.with(|process| process.exit_code().is_some())
     }
 

@@ -43,13 +43,13 @@ pub(crate) trait Group: Sync {
     fn client(&self, holder: bool, min_replicas: u32) -> impl Future<Output = Result<LockManager, Stop>> + Send;
     fn servers(&self) -> usize;
     fn kill(&self, server: usize) -> Result<(), Stop>;
-    fn start_again(&self, server: usize) -> Result<(), Stop>;
+    fn start_again(&self, server: usize) -> impl Future<Output = Result<(), Stop>> + Send;
     fn freeze(&self, server: usize, frozen: bool) -> Result<(), Stop>;
     fn cut_off(&self, server: usize, off: bool);
     /// Cuts the holder's lines to all but this server.
     fn cut_holder(&self, server: usize, off: bool);
     /// Somebody else takes over where the group does not do that by itself.
-    fn take_over(&self, from: usize) -> impl Future<Output = Result<(), Stop>> + Send;
+    fn take_over(&self, from: usize, fault: Fault) -> impl Future<Output = Result<(), Stop>> + Send;
     /// Waits until all is well; a server that is to follow does.
     fn ready(&self) -> impl Future<Output = Result<(), Stop>> + Send;
 }
@@ -112,14 +112,14 @@ pub(crate) async fn strike<G: Group>(group: &G, fault: Fault, round: u32) -> Res
         Fault::Rolling => {
             for server in 0..group.servers() {
                 group.kill(server)?;
-                group.start_again(server)?;
+                group.start_again(server).await?;
                 // As whoever does it by hand: the next one when this one works again.
                 group.ready().await?;
             }
         }
     }
     if fault != Fault::Rolling {
-        group.take_over(primary).await?;
+        group.take_over(primary, fault).await?;
     }
     // While the old primary still answers, a grant of the new one is what counts.
     let changed = || async { group.primary().await.is_ok_and(|now| now != primary) };
@@ -127,14 +127,14 @@ pub(crate) async fn strike<G: Group>(group: &G, fault: Fault, round: u32) -> Res
     let fresh = other.lock(format!("{name}-next")).ttl(TTL).wait_forever().acquire();
     let fresh = timeout(Duration::from_secs(60), fresh).await.map_err(|_| "nobody was granted anything")??;
     let next = struck.elapsed();
-    fresh.release().await?;
+    drop(fresh);
     if fault.is_cut() && fault != Fault::CutOff {
         // Long enough for whoever can be told to be told.
         sleep(TTL + Duration::from_secs(1)).await;
     }
     let heal = async {
         match fault {
-            Fault::Killed => group.start_again(primary)?,
+            Fault::Killed => group.start_again(primary).await?,
             Fault::Stopped => group.freeze(primary, false)?,
             _ => {}
         }

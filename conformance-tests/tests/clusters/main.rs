@@ -4,5 +4,6 @@
 #![cfg(all(feature = "etcd", feature = "mysql", feature = "redis", feature = "zk"))]
 
 mod failover;
+mod mysql;
 mod quorum;
 mod redis;

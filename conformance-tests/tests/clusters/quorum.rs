@@ -15,7 +15,7 @@ use lock_zk::{ZkConfig, ZkLock};
 use tokio::time::{sleep, timeout};
 
 /// What happens to the server that the holder talks to, and to no other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// It follows, and is cut off from the others.
     FollowerCut,
@@ -23,6 +23,10 @@ enum Fault {
     LeaderCut,
     /// It leads, and is stopped until the waiter was granted the lock.
     LeaderStopped,
+    /// It leads, and is killed.
+    LeaderKilled,
+    /// All are killed and come back, one after another.
+    Rolling,
     /// It leads, is stopped for a moment in which the others choose a new leader, and goes on; then the holder's line is cut.
     LeaderPaused(Duration),
     /// It follows while its leader is stopped for such a moment; then the holder's line is cut.
@@ -78,15 +82,18 @@ fn end_of(held: Held) -> thread::JoinHandle<Instant> {
     })
 }
 
-/// What one fault showed: by how much the holder's loss came before the waiter's grant, or how both held the lock.
-type Shown = Result<Duration, String>;
+/// What one fault showed: by how much the holder's loss came before the waiter's grant and how long that took from the fault on, or how both held
+/// the lock.
+type Shown = Result<(Duration, Duration), String>;
 
 /// Strikes once. An error says that it could not be carried out.
 async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, round: u32) -> Result<Shown, Stop> {
     let leader = cluster.leader().await?;
     let victim = match fault {
         Fault::FollowerCut | Fault::LeaderOfPaused(_) => (leader + 1) % 3,
-        Fault::LeaderCut | Fault::LeaderStopped | Fault::LeaderPaused(_) => leader,
+        Fault::LeaderCut | Fault::LeaderStopped | Fault::LeaderKilled | Fault::Rolling | Fault::LeaderPaused(_) => {
+            leader
+        }
     };
     let host = |member: usize| format!("127.0.0.1:{}", cluster.members()[member].port());
     let line = Proxy::start(([127, 0, 0, 1], cluster.members()[victim].port()).into()).await?;
@@ -94,10 +101,10 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     let waiter = manager::<P>(&format!("{},{}", host((victim + 1) % 3), host((victim + 2) % 3))).await?;
 
     let name = format!("{}-{fault:?}-{round}", P::NAME);
-    let guard = holder.lock(&name).ttl(ttl).acquire().await?;
+    let mut guard = Some(holder.lock(&name).ttl(ttl).acquire().await?);
     // More locks on the same session or lease, so that something is renewed all the time; after a pause what counts is a renewal that waits since then.
     let mut beside = Vec::new();
-    for number in 0..if fault.is_pause() { 0 } else { 8 } {
+    for number in 0..if fault.is_pause() || fault == Fault::Rolling { 0 } else { 8 } {
         sleep(ttl / 24).await;
         beside.push(holder.lock(format!("{name}-{number}")).ttl(ttl).acquire().await?);
     }
@@ -108,13 +115,23 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     });
     // At another phase of the renewals in each round.
     sleep(ttl / 3 * (round * 7 % 20) / 20).await;
-    ensure!(guard.is_held() && !waiting.is_finished(), "it was lost before anything happened");
-    let lost = end_of(guard.held());
-    let told = tokio::spawn(guard.lost());
+    let held = guard.as_ref().ok_or("nothing is held")?;
+    ensure!(held.is_held() && !waiting.is_finished(), "it was lost before anything happened");
+    let lost = end_of(held.held());
+    let told = tokio::spawn(held.lost());
     let struck = Instant::now();
     match fault {
         Fault::FollowerCut | Fault::LeaderCut => cluster.cut(victim, true),
         Fault::LeaderStopped => cluster.members()[victim].stop()?,
+        Fault::LeaderKilled => cluster.members()[victim].kill()?,
+        Fault::Rolling => {
+            for member in cluster.members() {
+                member.start_again(cluster.product())?;
+                cluster.ready().await?;
+            }
+            // It may have been held through all of it; then it is given up now.
+            drop(guard.take());
+        }
         Fault::LeaderPaused(pause) | Fault::LeaderOfPaused(pause) => {
             cluster.members()[leader].stop()?;
             sleep(pause).await;
@@ -129,8 +146,7 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     let (granted, answer) = waited?;
     let next = answer?;
     // A loss that is told from here on is too late.
-    cluster.cut(victim, false);
-    cluster.members()[victim].resume()?;
+    heal(cluster)?;
     // The thread must have seen it by now, or sees it at once.
     let lost = tokio::task::spawn_blocking(move || lost.join()).await?.map_err(|_| "the look panicked")?;
     let reason = told.await?;
@@ -142,9 +158,10 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     // Not every line works yet; what is left ends with its TTL.
     let _ = timeout(Duration::from_secs(1), holder.close()).await;
     waiter.close().await?;
-    Ok(granted.checked_sub(lost).ok_or_else(|| {
-        format!("{name}: both held it: granted after {granted:?}, lost after {lost:?} only ({reason:?})")
-    }))
+    let (margin, both) = (granted.checked_sub(lost), "both held it");
+    Ok(margin
+        .map(|margin| (margin, granted))
+        .ok_or_else(|| format!("{name}: {both}: granted after {granted:?}, lost after {lost:?} only ({reason:?})")))
 }
 
 /// What the members and the waiter's side say, for when nothing moves.
@@ -158,16 +175,21 @@ async fn state<P: Kind>(cluster: &Cluster<P>, waiter: &LockManager, name: &str) 
     format!("{}; the waiter's side sees {:?}", said.join("; "), waiter.inspect(name).await)
 }
 
+fn heal<P: Kind>(cluster: &Cluster<P>) -> Result<(), Stop> {
+    for (number, member) in cluster.members().iter().enumerate() {
+        cluster.cut(number, false);
+        if member.has_ended() { member.start_again(cluster.product())? } else { member.resume()? }
+    }
+    Ok(())
+}
+
 /// Strikes, and once more where servers that were hurt before had not come to rest yet.
 async fn strike_well<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, round: u32) -> Result<Shown, Stop> {
     let mut tries = 4;
     loop {
         let struck = strike(cluster, fault, ttl, round).await;
         // Whatever came of it, the next finds all well.
-        for (number, member) in cluster.members().iter().enumerate() {
-            cluster.cut(number, false);
-            member.resume()?;
-        }
+        heal(cluster)?;
         cluster.ready().await?;
         tries -= 1;
         match struck {
@@ -186,11 +208,11 @@ async fn besiege<P: Kind>(product: P, faults: impl Fn(u32) -> Vec<(Fault, Durati
     for round in 0..rounds {
         for (number, (fault, ttl)) in faults(round).into_iter().enumerate() {
             // They take their time; once each will do, unless more was asked for.
-            if fault.is_pause() && round > 0 && asked.is_none() {
+            if (fault.is_pause() || fault == Fault::Rolling) && round > 0 && asked.is_none() {
                 continue;
             }
             match strike_well(&cluster, fault, ttl, round).await? {
-                Ok(margin) => margins[number].push(margin),
+                Ok(shown) => margins[number].push(shown),
                 Err(both) => broken.push(both),
             }
         }
@@ -198,9 +220,15 @@ async fn besiege<P: Kind>(product: P, faults: impl Fn(u32) -> Vec<(Fault, Durati
     for (number, (fault, ttl)) in faults(0).into_iter().enumerate() {
         let margins = &mut margins[number];
         margins.sort();
-        if let Some(least) = margins.first() {
-            let median = margins[margins.len() / 2];
-            println!("{} {fault:?} TTL {ttl:?}: least {least:?}, median {median:?}, of {}", P::NAME, margins.len());
+        if let Some((least, _)) = margins.first() {
+            let (of, median) = (margins.len(), margins[margins.len() / 2].0);
+            let mut grants: Vec<_> = margins.iter().map(|(_, granted)| *granted).collect();
+            grants.sort();
+            let (p50, worst) = (grants[of / 2], grants[of - 1]);
+            println!(
+                "{} {fault:?} TTL {ttl:?}: next grant p50 {p50:.1?}, worst {worst:.1?}; lost before that by {least:?} at least, {median:?} in the median; of {of}",
+                P::NAME
+            );
         }
     }
     ensure!(broken.is_empty(), "{broken:#?}");
@@ -216,6 +244,8 @@ async fn zookeeper_never_grants_what_is_held_beyond_a_cut() -> Result<(), Stop> 
             (Fault::FollowerCut, ms(2_000)),
             (Fault::LeaderCut, ms(2_000)),
             (Fault::LeaderStopped, ms(2_000)),
+            (Fault::LeaderKilled, ms(2_000)),
+            (Fault::Rolling, ms(2_000)),
             (Fault::LeaderPaused(pause), ms(3_000)),
             (Fault::LeaderOfPaused(pause), ms(3_000)),
         ]
@@ -232,6 +262,8 @@ async fn etcd_never_grants_what_is_held_beyond_a_cut() -> Result<(), Stop> {
             (Fault::FollowerCut, ms(2_000)),
             (Fault::LeaderCut, ms(2_000)),
             (Fault::LeaderStopped, ms(2_000)),
+            (Fault::LeaderKilled, ms(2_000)),
+            (Fault::Rolling, ms(2_000)),
             (Fault::LeaderPaused(pause), ms(6_000)),
             (Fault::LeaderOfPaused(pause), ms(6_000)),
         ]

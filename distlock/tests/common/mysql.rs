@@ -7,7 +7,7 @@ use super::until;
 
 pub(crate) struct Mysql {
     server: Child,
-    port: u16,
+    pub(crate) port: u16,
     _dir: tempfile::TempDir,
 }
 

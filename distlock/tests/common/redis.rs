@@ -31,6 +31,19 @@ impl Redis {
         Self { server, port, _dir: dir }
     }
 
+    /// A sentinel that watches a server as `orders`.
+    pub(crate) fn sentinel(watched: u16, settings: &str) -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let file = dir.path().join("sentinel.conf");
+        let text = format!("port {port}\nbind 127.0.0.1\n{settings}sentinel monitor orders 127.0.0.1 {watched} 1\n");
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new("redis-server");
+        command.arg(&file).arg("--sentinel").current_dir(dir.path()).stdout(Stdio::null());
+        let server = command.spawn().expect("redis-server does not start; install the package redis-server");
+        until("the sentinel to listen", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Self { server, port, _dir: dir }
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }

@@ -1,7 +1,7 @@
 -- The long way: recognises its own lock, claims a reservation, takes, or joins the queue.
--- KEYS lock meta queue board  ARGV owner ttl note meta-ttl process wait place
+-- KEYS lock meta queue board  ARGV owner ttl note meta-ttl process wait place floor
 local lock, meta, queue, board = unpack(KEYS)
-local owner, ttl, note, meta_ttl, process, wait, place = unpack(ARGV)
+local owner, ttl, note, meta_ttl, process, wait, place, floor = unpack(ARGV)
 if call('ZSCORE', queue, 'dead' .. owner) then
   return { 'dead' }
 end
@@ -13,13 +13,13 @@ local function own()
   if held[1] and held[2] and string.sub(held[1], 1, 16) == string.sub(owner, 1, 16) then
     return { 'granted', tonumber(held[2]) }
   end
-  return { 'granted', count(meta, note, meta_ttl) }
+  return { 'granted', count(meta, note, meta_ttl, floor) }
 end
 
 local function take()
   call('SET', lock, owner, 'PX', ttl)
   leave(queue, board, owner)
-  return { 'granted', count(meta, note, meta_ttl) }
+  return { 'granted', count(meta, note, meta_ttl, floor) }
 end
 
 local value = call('GET', lock)

@@ -11,11 +11,11 @@ local function clock()
   return t[1] * 1000000 + t[2]
 end
 
--- Counts a grant and notes its holder.
-local function count(meta, note, meta_ttl)
+-- Counts a grant and notes its holder. A counter below the floor is new, or thrown back by a failover or a restart.
+local function count(meta, note, meta_ttl, floor)
   local token = call('HINCRBY', meta, 't', 1)
-  if token == 1 then
-    token = clock()
+  if token < tonumber(floor) then
+    token = math.max(clock(), token)
     call('HSET', meta, 't', string.format('%.0f', token))
   end
   call('HSET', meta, 'h', note)
