@@ -20,7 +20,7 @@ use crate::lease::RedisLease;
 use crate::scripts::{ACQUIRE, PROBE, RELEASE, TAKE, number, parts, text};
 use crate::slot::{self, Keys, Kind};
 use crate::view::{PROCESS_DIGITS, holder, meta_ttl, note};
-use crate::wait::{Registry, listen};
+use crate::wait::{Registry, follow, listen};
 
 /// How long an owner that was given up stays marked, in milliseconds: as long as a request may be held up on its way.
 const TOMB_TTL: &[u8] = b"600000";
@@ -69,7 +69,9 @@ impl RedisLock {
         opened.await.map_err(|e| e.backend(BACKEND).operation("connect"))?;
         let channel = format!("distlock:{}", inner.process);
         tokio::spawn(listen(Arc::downgrade(&inner), inner.link.clone(), channel, limit));
-        tokio::spawn(inner.link.clone().follow());
+        if inner.link.sentinels().is_some() {
+            tokio::spawn(follow(inner.link.clone(), inner.closed.clone()));
+        }
         Ok(Self(inner))
     }
 }

@@ -18,8 +18,6 @@ pub(crate) use crate::node::{Answer, Live, Resend, lock};
 use crate::sentinel::Sentinels;
 use crate::slot;
 
-/// The primary that the sentinels name is compared with the one in use so often.
-const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// The time for replicas to confirm.
 const CONFIRM_LIMIT: Duration = Duration::from_millis(500);
 
@@ -55,7 +53,7 @@ enum Route {
     /// The server of the URL, or the primary that sentinels name.
     One(Arc<Node>),
     /// The node that serves the lock's slot.
-    BySlot(Cluster),
+    BySlot(Box<Cluster>),
 }
 
 pub(crate) struct Link {
@@ -81,7 +79,7 @@ impl Link {
             Topology::Sentinel(service) => {
                 one(Place::Primary(Sentinels::new(config, service, &closed)?), limit.min(ASK_LIMIT))
             }
-            Topology::Cluster => Route::BySlot(Cluster::new(config, closed.clone())?),
+            Topology::Cluster => Route::BySlot(Box::new(Cluster::new(config, closed.clone())?)),
         };
         let (server, min_replicas) = (config.server(), config.replicas());
         Ok(Self { route, server, min_replicas, closed, moved: Notify::new() })
@@ -121,20 +119,14 @@ impl Link {
         }
     }
 
-    /// Sees to it that the next request goes to a new primary, also while the old one still answers. Ends when the link is closed.
-    pub(crate) async fn follow(self: Arc<Self>) {
+    /// Sees to it that the next request goes to a new primary, also while the old one still answers.
+    pub(crate) async fn look_for_primary(&self) {
         let (Route::One(node), Some(sentinels)) = (&self.route, self.sentinels()) else { return };
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(FOLLOW_EVERY) => {}
-                () = self.closed.cancelled() => return,
-            }
-            let Ok(primary) = sentinels.primary().await else { continue };
-            if node.current().is_some_and(|live| live.server.address != primary.address) {
-                tracing::debug!(primary = primary.address, "the sentinels name another primary");
-                node.doubt();
-                self.moved.notify_one();
-            }
+        let Ok(primary) = sentinels.primary().await else { return };
+        if node.current().is_some_and(|live| live.server.address != primary.address) {
+            tracing::debug!(primary = primary.address, "the sentinels name another primary");
+            node.doubt();
+            self.moved.notify_one();
         }
     }
 

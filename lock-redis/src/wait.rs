@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lock_core::{LockError, LockName, Owner, bounded};
 use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::backend::Inner;
 use crate::connection::{Link, Resend, lock};
@@ -20,6 +21,9 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 const OPEN: Duration = Duration::from_millis(20);
 /// The subscription is looked at so often; polls bridge what it misses.
 const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// The primary that the sentinels name is compared with the one in use so often.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// All waiters and leases of one process.
 #[derive(Default)]
@@ -276,6 +280,16 @@ async fn poll(inner: Arc<Inner>, name: LockName, hurry: Arc<Hurry>, first: Durat
             }),
         };
         due = tokio::time::Instant::now() + next;
+    }
+}
+
+/// Asks the sentinels now and then who is the primary, until the backend is closed.
+pub(crate) async fn follow(link: Arc<Link>, closed: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(FOLLOW_EVERY) => link.look_for_primary().await,
+            () = closed.cancelled() => return,
+        }
     }
 }
 

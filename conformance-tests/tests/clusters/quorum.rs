@@ -149,7 +149,8 @@ async fn strike<P: Kind>(cluster: &Cluster<P>, fault: Fault, ttl: Duration, roun
     heal(cluster)?;
     // The thread must have seen it by now, or sees it at once.
     let lost = tokio::task::spawn_blocking(move || lost.join()).await?.map_err(|_| "the look panicked")?;
-    let reason = told.await?;
+    // Who gave it up himself is told of no loss.
+    let reason = if fault == Fault::Rolling { None } else { Some(told.await?) };
     let (lost, granted) = (lost - struck, granted - struck);
     println!("{name}: lost ({reason:?}) after {lost:?}, granted after {granted:?}");
     line.black_hole(false);
