@@ -115,7 +115,8 @@ async fn pass(mut client: TcpStream, from: SocketAddr, ways: &HashMap<End, Socke
     };
     let way = ways.get(&end).ok_or(io::ErrorKind::AddrNotAvailable)?;
     let mut line = TcpStream::connect(way).await?;
-    (client.set_nodelay(true)?, line.set_nodelay(true)?);
+    client.set_nodelay(true)?;
+    line.set_nodelay(true)?;
     copy_bidirectional(&mut client, &mut line).await.map(drop)
 }
 
