@@ -17,6 +17,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::Parser;
+use distlock::fence::{FenceError, sqlite as fence};
 use distlock::{FencingToken, Reach};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -47,17 +48,18 @@ async fn main() -> ExitCode {
     common::ended("fenced_row", result)
 }
 
-/// A row that remembers the token of its last writer.
+/// A row that only the holder of the lock may change, in a database that has nothing to do with the lock's.
 struct Account(SqlitePool);
 
 impl Account {
-    async fn open(database: &Path) -> sqlx::Result<Self> {
+    async fn open(database: &Path) -> Result<Self, Box<dyn Error>> {
         let options = SqliteConnectOptions::new().filename(database).create_if_missing(true);
         let pool = SqlitePool::connect_with(options).await?;
-        sqlx::query("CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, balance INTEGER, token INTEGER)")
+        fence::create_table(&mut *pool.acquire().await?).await?;
+        sqlx::query("CREATE TABLE IF NOT EXISTS account (id INTEGER PRIMARY KEY, balance INTEGER)")
             .execute(&pool)
             .await?;
-        sqlx::query("INSERT INTO account VALUES (7, 100, 0) ON CONFLICT DO NOTHING").execute(&pool).await?;
+        sqlx::query("INSERT INTO account VALUES (7, 100) ON CONFLICT DO NOTHING").execute(&pool).await?;
         Ok(Self(pool))
     }
 
@@ -65,17 +67,17 @@ impl Account {
         sqlx::query_scalar("SELECT balance FROM account WHERE id = 7").fetch_one(&self.0).await
     }
 
-    /// Writes, unless somebody with this token or a greater one has written; whether it did. The comparison and the write are one statement:
-    /// the database decides, not the writer. (A holder who writes more than once compares with `<=`.)
+    /// Writes, unless somebody with a greater token has written; whether it did. The database decides, not the writer: the check and the write
+    /// are one transaction. (In one statement: `UPDATE account SET balance = ?1, token = ?2 WHERE id = 7 AND token <= ?2`.)
     async fn write(&self, balance: i64, token: FencingToken) -> Result<bool, Box<dyn Error>> {
-        let token = i64::try_from(token.get())?;
-        let done = sqlx::query("UPDATE account SET balance = ?, token = ? WHERE id = 7 AND token < ?")
-            .bind(balance)
-            .bind(token)
-            .bind(token)
-            .execute(&self.0)
-            .await?;
-        Ok(done.rows_affected() == 1)
+        let mut work = self.0.begin_with("BEGIN IMMEDIATE").await?;
+        match fence::admit(&mut work, LOCK, token).await {
+            Err(FenceError::Stale(_)) => return Ok(false),
+            admitted => admitted?,
+        }
+        sqlx::query("UPDATE account SET balance = ? WHERE id = 7").bind(balance).execute(&mut *work).await?;
+        work.commit().await?;
+        Ok(true)
     }
 }
 

@@ -34,6 +34,7 @@
 //! `cli` (default) builds the command `distlock`; a library user may turn it off with `default-features = false`.
 //! `metrics` counts through the [`metrics`](https://docs.rs/metrics) facade.
 
+pub mod fence;
 mod options;
 mod registry;
 mod url;

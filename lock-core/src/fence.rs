@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::FencingToken;
+use crate::{FencingToken, LockError};
 
 /// A value that remembers the newest token that wrote it and refuses an older one.
 ///
@@ -104,6 +104,57 @@ impl fmt::Display for StaleToken {
 }
 
 impl std::error::Error for StaleToken {}
+
+/// Why a guarded write was not done, or is not known to be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// The lock was lost: stop this work.
+    Stale(StaleToken),
+    /// The resource did not answer, or refused for another reason. Its [`effect`](LockError::effect) says whether the write may have been done;
+    /// the same write with the same token may be tried again.
+    Failed(LockError),
+}
+
+impl FenceError {
+    /// The refusal, if it is one for the token's age.
+    pub fn stale(&self) -> Option<StaleToken> {
+        match self {
+            Self::Stale(stale) => Some(*stale),
+            Self::Failed(_) => None,
+        }
+    }
+}
+
+impl From<StaleToken> for FenceError {
+    fn from(stale: StaleToken) -> Self {
+        Self::Stale(stale)
+    }
+}
+
+impl From<LockError> for FenceError {
+    fn from(error: LockError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for FenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale(stale) => stale.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for FenceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Stale(_) => None,
+            Self::Failed(error) => error.source(),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,7 @@ mod config;
 mod connection;
 mod diagnose;
 mod errors;
+pub mod fence;
 mod kept;
 mod keys;
 mod lease;

@@ -37,6 +37,8 @@ const RIGHT: Meaning = meaning(
 );
 const BUSY: Meaning =
     meaning(Unavailable, true, NotApplied, false, "another session keeps the row locked; look for a long transaction");
+const CHANGED: Meaning =
+    meaning(Unavailable, true, NotApplied, false, "another transaction changed the row meanwhile; begin anew");
 const CROWDED: Meaning =
     meaning(Unavailable, true, NotApplied, true, "too many connections; close some, or raise the server's limit");
 const FULL: Meaning = meaning(Unavailable, true, NotApplied, false, "the server's disk is full; free some space");
@@ -58,6 +60,7 @@ const STATEMENT_LOG: Meaning =
 
 /// By the server's number, the same in MySQL and MariaDB.
 const BY_CODE: &[(u16, Meaning)] = &[
+    (1020, CHANGED),
     (1021, FULL),
     (1040, CROWDED),
     (1041, OUT_OF_ORDER),

@@ -21,6 +21,7 @@ mod backend;
 mod config;
 mod diagnose;
 mod errors;
+pub mod fence;
 mod lease;
 mod link;
 mod row;

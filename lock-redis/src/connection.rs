@@ -39,12 +39,17 @@ impl Script {
     }
 
     fn request(&self, how: &'static str, keys: &[&[u8]], args: &[&[u8]]) -> Request {
+        Request { cmd: self.command(how, keys, args), counts: self.counts }
+    }
+
+    /// `EVALSHA`, or `EVAL` with the whole text.
+    pub(crate) fn command(&self, how: &'static str, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
         let mut cmd = Cmd::with_capacity(4 + keys.len() + args.len(), 256);
         cmd.arg(how).arg(if how == "EVAL" { self.text } else { &self.hash }).arg(keys.len());
         for part in keys.iter().chain(args) {
             cmd.arg(*part);
         }
-        Request { cmd, counts: self.counts }
+        cmd
     }
 }
 

@@ -21,6 +21,7 @@ mod config;
 mod connection;
 mod diagnose;
 mod errors;
+pub mod fence;
 mod lease;
 mod node;
 mod scripts;

@@ -6,19 +6,19 @@ use lock_core::{Effect, ErrorKind, LockError};
 
 /// What a result code means to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Meaning {
-    kind: ErrorKind,
-    effect: Effect,
-    retryable: bool,
+pub(crate) struct Meaning {
+    pub(crate) kind: ErrorKind,
+    pub(crate) effect: Effect,
+    pub(crate) retryable: bool,
     /// Whether the connection is of no more use.
     reopen: bool,
-    detail: &'static str,
+    pub(crate) detail: &'static str,
     advice: &'static str,
 }
 
-/// A LockError for this file, and whether the connection is to be opened anew.
-pub(crate) fn from_sqlx(error: sqlx::Error, path: &Path) -> (LockError, bool) {
-    let meaning = match &error {
+/// What an error means.
+pub(crate) fn meaning(error: &sqlx::Error) -> Meaning {
+    match error {
         sqlx::Error::Database(e) => meaning_of(e.code().and_then(|code| code.parse().ok()).unwrap_or(-1)),
         // The worker thread answers no more.
         sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) => BROKEN_LINK,
@@ -26,7 +26,12 @@ pub(crate) fn from_sqlx(error: sqlx::Error, path: &Path) -> (LockError, bool) {
         // What the check of the file found.
         sqlx::Error::Decode(_) => DAMAGED,
         _ => DEFECT,
-    };
+    }
+}
+
+/// A LockError for this file, and whether the connection is to be opened anew.
+pub(crate) fn from_sqlx(error: sqlx::Error, path: &Path) -> (LockError, bool) {
+    let meaning = meaning(&error);
     let error = LockError::new(meaning.kind, format!("{}: {}", path.display(), meaning.detail))
         .backend(crate::BACKEND)
         .with_effect(meaning.effect)

@@ -23,6 +23,7 @@ mod clock;
 mod config;
 mod diagnose;
 mod errors;
+pub mod fence;
 mod file;
 mod lease;
 mod schema;

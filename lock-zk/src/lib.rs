@@ -19,6 +19,7 @@ mod backend;
 mod config;
 mod diagnose;
 mod errors;
+pub mod fence;
 mod lease;
 mod node;
 mod path;

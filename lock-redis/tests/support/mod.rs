@@ -133,6 +133,13 @@ impl Raw {
     }
 }
 
+/// A connection of the user's own, with limits for a busy machine.
+pub(crate) async fn patient(url: &str) -> MultiplexedConnection {
+    let limit = Some(Duration::from_secs(20));
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&config).await.unwrap()
+}
+
 pub(crate) async fn connect(url: &str) -> Result<RedisLock, LockError> {
     RedisLock::connect(RedisConfig::from_url(url)?).await
 }
