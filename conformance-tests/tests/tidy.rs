@@ -148,7 +148,7 @@ fn exit_codes_live_in_the_command_line() {
 fn every_backend_has_its_rooms_its_suite_and_its_page() {
     for backend in BACKENDS {
         let source = root().join(format!("lock-{backend}/src"));
-        for role in ["config.rs", "backend.rs", "lease.rs", "wait.rs", "errors.rs"] {
+        for role in ["config.rs", "backend.rs", "lease.rs", "wait.rs", "errors.rs", "fence.rs", "untrusted.rs"] {
             assert!(source.join(role).is_file(), "lock-{backend} has no {role}");
         }
         assert!(root().join(format!("conformance-tests/tests/{backend}.rs")).is_file(), "{backend} has no suite");

@@ -31,6 +31,7 @@ pub(crate) fn main() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(err) => {
+            let err = said_harmlessly(err);
             // Help and version are no errors; a closed stream is no reason to fail.
             let _ = err.print();
             return if err.use_stderr() { USAGE } else { 0 };
@@ -50,6 +51,12 @@ pub(crate) fn main() -> u8 {
             failure.code
         }
     }
+}
+
+/// The same error about arguments in which what a terminal obeys is escaped: the parser quotes them as they are.
+fn said_harmlessly(err: clap::Error) -> clap::Error {
+    let args = std::env::args_os().map(|arg| report::harmless(&arg.to_string_lossy()));
+    if err.use_stderr() { Cli::try_parse_from(args).err().unwrap_or(err) } else { err }
 }
 
 fn dispatch(cli: Cli, report: Report) -> Result<u8, Failure> {

@@ -76,6 +76,8 @@ pub fn redact(url: &str) -> String {
     // A password may hold an '@' or a '/' that should have been escaped: everything before the last '@' goes.
     let mut shown = match (before.split_once(':'), before.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
+        // `mysql://app:hunter2`, where the host was forgotten.
+        (Some((scheme, rest)), None) if !is_hosts(rest) => format!("{scheme}://***"),
         _ => before.to_owned(),
     };
     for (i, pair) in query.iter().flat_map(|query| query.split('&')).enumerate() {
@@ -86,6 +88,15 @@ pub fn redact(url: &str) -> String {
         }
     }
     shown
+}
+
+/// Whether what follows the scheme can only be hosts with ports, and a path.
+fn is_hosts(rest: &str) -> bool {
+    let hosts = rest.strip_prefix("//").unwrap_or("").split('/').next().unwrap_or("");
+    hosts.split(',').all(|host| {
+        let port = host.rsplit_once(']').map_or(host, |(_, port)| port).rsplit_once(':').map_or("", |(_, port)| port);
+        port.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 fn is_secret(key: &str) -> bool {
@@ -123,6 +134,10 @@ mod tests {
             ("redis://:p@ss@h/", "redis://***@h/"),
             ("redis://u:a/b@h1:1,h2:2/0?password=x&db=1", "redis://***@h1:1,h2:2/0?password=***&db=1"),
             ("hunter2", "***"),
+            ("mysql://app:hunter2", "mysql://***"),
+            ("zk://h1:1,app:hunter2/x?a=1", "zk://***?a=1"),
+            ("zk://h1:1,[::1],[fe80::1]:2,h3/x:y", "zk://h1:1,[::1],[fe80::1]:2,h3/x:y"),
+            ("sqlite:a:b", "sqlite:a:b"),
         ] {
             assert_eq!(redact(url), shown);
         }

@@ -27,18 +27,24 @@ pub(crate) fn sentinel(lease: i64) -> Vec<u8> {
 
 /// The contender's own part of its key, if this is one: a key right below the folder that a lease will end.
 pub(crate) fn contender<'a>(folder: &[u8], kv: &'a KeyValue) -> Option<&'a str> {
-    let part = std::str::from_utf8(kv.key().strip_prefix(folder)?).ok()?;
-    (kv.lease() != 0 && !part.is_empty() && !part.contains('/')).then_some(part)
+    contender_at(folder, kv.key(), kv.lease())
+}
+
+pub(crate) fn contender_at<'a>(folder: &[u8], key: &'a [u8], lease: i64) -> Option<&'a str> {
+    let part = std::str::from_utf8(key.strip_prefix(folder)?).ok()?;
+    (lease != 0 && !part.is_empty() && !part.contains('/')).then_some(part)
 }
 
 /// The name of which a key is a contender, and its own part. Other programs keep keys on leases too: only this library's form, and the
 /// one of etcd's own locks (the lease in hexadecimal), are taken for locks.
 pub(crate) fn lock_of(kv: &KeyValue) -> Option<(LockName, &str)> {
-    let (name, part) = std::str::from_utf8(kv.key()).ok()?.rsplit_once('/')?;
+    lock_at(kv.key(), kv.lease())
+}
+
+pub(crate) fn lock_at(key: &[u8], lease: i64) -> Option<(LockName, &str)> {
+    let (name, part) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
     let ours = part.parse::<Owner>().is_ok();
-    (kv.lease() != 0 && (ours || part == format!("{:x}", kv.lease())))
-        .then(|| Some((LockName::from_store(name)?, part)))
-        .flatten()
+    (lease != 0 && (ours || part == format!("{lease:x}"))).then(|| Some((LockName::from_store(name)?, part))).flatten()
 }
 
 /// What an entry of this library says of itself.

@@ -25,6 +25,8 @@ pub mod fence;
 mod kept;
 mod keys;
 mod lease;
+#[doc(hidden)]
+pub mod untrusted;
 mod view;
 mod wait;
 

@@ -80,6 +80,7 @@ const BY_CODE: &[(u16, Meaning)] = &[
     (1053, ENDING),
     (1054, OTHER_TABLE),
     (1079, ENDING),
+    (1102, meaning(Config, false, NotApplied, true, "check the database's name in the URL")),
     (1114, FULL),
     (1129, meaning(Denied, false, NotApplied, true, "the server has blocked this host; run FLUSH HOSTS there")),
     (1130, LOGIN),

@@ -27,6 +27,8 @@ mod link;
 mod row;
 mod statement;
 mod store;
+#[doc(hidden)]
+pub mod untrusted;
 mod wait;
 mod waiters;
 

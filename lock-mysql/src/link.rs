@@ -1,5 +1,6 @@
 //! The few connections that carry all statements, dialled when needed and anew when they fail or are in doubt.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as PlainMutex, MutexGuard as PlainGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,6 @@ const TRIES: usize = 24;
 const HOST_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens connections.
-#[derive(Debug)]
 pub(crate) struct Dialer {
     hosts: Vec<Host>,
     /// The number of the one that took writes last, and of the one that is tried next.
@@ -73,6 +73,13 @@ pub(crate) struct Failure {
     /// Whether the connection broke, so that a new one may do.
     pub(crate) broke: bool,
     pub(crate) error: LockError,
+}
+
+/// The driver's options show the password.
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").field("server", &self.server).finish_non_exhaustive()
+    }
 }
 
 impl Dialer {

@@ -66,6 +66,27 @@ pub(crate) struct NameState {
 }
 
 impl Row {
+    /// A row of these numbers, in the order of the columns, and of the texts on the lines of `texts`.
+    pub(crate) fn of(numbers: [i64; 5], texts: &[u8]) -> Self {
+        let mut lines = texts.split(|b| *b == b'\n');
+        let mut bytes = || lines.next().unwrap_or_default().to_vec();
+        let name = bytes();
+        let mut text = || String::from_utf8_lossy(&bytes()).into_owned();
+        let [token, expires_in, since, next_since, next_until] = numbers;
+        let token = token.cast_unsigned();
+        Self {
+            name,
+            owner: text(),
+            token,
+            expires_in,
+            label: text(),
+            since,
+            next_owner: text(),
+            next_since,
+            next_until,
+        }
+    }
+
     /// What is left of it so much later.
     pub(crate) fn state(&self, age: Duration) -> NameState {
         let age = micros(age);
@@ -80,7 +101,7 @@ impl Row {
             }),
             next: (!self.next_owner.is_empty() && lives(self.next_until)).then(|| NextRow {
                 owner: self.next_owner.clone(),
-                waited: span(age - self.next_since),
+                waited: span(age.saturating_sub(self.next_since)),
                 remaining: span(self.next_until - age),
             }),
         }

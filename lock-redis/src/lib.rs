@@ -27,6 +27,8 @@ mod node;
 mod scripts;
 mod sentinel;
 mod slot;
+#[doc(hidden)]
+pub mod untrusted;
 mod view;
 mod wait;
 

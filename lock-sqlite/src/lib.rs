@@ -28,6 +28,8 @@ mod file;
 mod lease;
 mod schema;
 mod store;
+#[doc(hidden)]
+pub mod untrusted;
 mod wait;
 
 pub use backend::SqliteLock;

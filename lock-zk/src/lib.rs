@@ -26,6 +26,8 @@ mod path;
 mod pool;
 mod pulse;
 mod session;
+#[doc(hidden)]
+pub mod untrusted;
 mod view;
 mod wait;
 

@@ -105,7 +105,7 @@ impl Config {
         let url = match err.kind() {
             ErrorKind::Config => "the URL".to_owned(),
             // Which server was not reached is not known wherever the time ran out.
-            ErrorKind::Unavailable => distlock::redact(&self.url.value),
+            ErrorKind::Unavailable => escaped(&distlock::redact(&self.url.value)).to_string(),
             _ => return err.into(),
         };
         let origin = match &self.url.origin {

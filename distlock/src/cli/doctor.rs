@@ -11,6 +11,7 @@ use super::config::Config;
 use super::connect;
 use super::exit::{CONFIG, Failure, code};
 use super::look::print;
+use super::show;
 
 /// What is taken on trial unless `--name` says otherwise.
 pub(crate) const TRIAL: &str = "distlock doctor";
@@ -29,7 +30,7 @@ pub(crate) async fn doctor(config: &Config, name: &LockName, json: bool) -> Resu
         Err(failure) if failure.code == CONFIG => return Err(failure),
         Err(failure) => unreached(failure.message, failure.code),
     };
-    print(if json { as_json(&found).to_string() + "\n" } else { as_text(&found) })?;
+    print(if json { show::json_line(&as_json(&found)) } else { as_text(&found) })?;
     let broken = |finding: &&Finding| finding.promise.is_needed() && finding.verdict == Verdict::NotKept;
     let Some(first) = found.findings.iter().find(broken) else { return Ok(0) };
     let (promise, topic, value) = (first.promise.sentence(), first.topic, escaped(&first.value));

@@ -47,7 +47,7 @@ pub(crate) fn unreadable(path: &Path, err: &io::Error) -> Failure {
     Failure::new(CONFIG, format!("configuration file {}: cannot be read: {err}", escaped(&path)))
 }
 
-fn parse(text: &str) -> Result<Settings, (usize, String)> {
+pub(crate) fn parse(text: &str) -> Result<Settings, (usize, String)> {
     let line = |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1;
     // Only the message: the error's own rendering would quote the line, which may hold a password.
     let raw: Raw =
@@ -68,7 +68,26 @@ fn without_values(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_file_or_is_refused(text in "\\PC{0,80}|((url|ttl|wait|namespace|x) ?=? ?(\"\\PC{0,9}\"|'\\PC{0,9}'|\"\"\"|[0-9{\\[]{1,3}|)(\n|\r|#|\0|)){0,5}") {
+            if let Err((line, _)) = parse(&text) {
+                prop_assert!((1..=text.lines().count() + 1).contains(&line), "{} of {:?}", line, text);
+            }
+        }
+
+        #[test]
+        fn a_good_file_comes_back(url in "\\PC{0,40}", ttl in "\\PC{0,9}") {
+            let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+            let settings = parse(&format!("# x\nurl = {}\n\nttl = {}\n", quoted(&url), quoted(&ttl))).unwrap();
+            prop_assert_eq!(settings.url.unwrap().text, url);
+            prop_assert_eq!(settings.ttl.map(|ttl| (ttl.text, ttl.line)), Some((ttl, 4)));
+        }
+    }
 
     #[test]
     fn values_know_their_line() {

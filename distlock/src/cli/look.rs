@@ -28,9 +28,9 @@ pub(crate) async fn look(command: Command, config: &Config, report: Report) -> R
         (Command::Inspect { json, .. }, Some(name)) => {
             let holder = locks.inspect(name.as_str()).await?;
             match (holder, json) {
-                (Some(holder), true) => print(show::json(&holder, SystemTime::now()).to_string() + "\n")?,
+                (Some(holder), true) => print(show::json_line(&show::json(&holder, SystemTime::now())))?,
                 (Some(holder), false) => print(show::full(&holder, SystemTime::now()))?,
-                (None, true) => print(show::json_free(&name).to_string() + "\n")?,
+                (None, true) => print(show::json_line(&show::json_free(&name)))?,
                 (None, false) => print(format!("{name}: free\n"))?,
             }
             Ok(0)
@@ -70,7 +70,7 @@ async fn list(locks: &LockManager, prefix: &str, json: bool) -> Result<u8, Failu
     let now = SystemTime::now();
     if json {
         let all: Vec<Value> = all.iter().map(|holder| show::json(holder, now)).collect();
-        print(Value::from(all).to_string() + "\n")?;
+        print(show::json_line(&Value::from(all)))?;
     } else if !all.is_empty() {
         let lines: String = all.iter().map(|holder| show::line(holder) + "\n").collect();
         print(format!("NAME\tSTATE\tTOKEN\tLEFT\tLABEL\n{lines}"))?;
@@ -94,7 +94,7 @@ pub(crate) fn config(config: &Config, json: bool) -> Result<u8, Failure> {
     if json {
         let rows =
             rows.into_iter().map(|(key, (value, origin))| (key.to_owned(), json!({"value": value, "origin": origin})));
-        print(Value::Object(rows.collect()).to_string() + "\n")?;
+        print(show::json_line(&Value::Object(rows.collect())))?;
     } else {
         let file = match &config.file {
             Some(file) => escaped(&file.value.to_string_lossy()).to_string(),

@@ -50,10 +50,12 @@ pub(crate) fn full(holder: &Holder, now: SystemTime) -> String {
     }
     if let Some(since) = holder.since {
         let ago = now.duration_since(since).unwrap_or_default();
-        row("since", format!("{} ({} ago)", format_rfc3339_seconds(since), span(ago)));
+        row("since", format!("{} ({} ago)", date(Some(since)).as_deref().unwrap_or("?"), span(ago)));
     }
     match holder.remaining {
-        Some(left) => row("until", format!("{} (in {})", format_rfc3339_seconds(now + left), span(left))),
+        Some(left) => {
+            row("until", format!("{} (in {})", date(now.checked_add(left)).as_deref().unwrap_or("?"), span(left)))
+        }
         None => row("until", "never: it has no time to live".to_owned()),
     }
     if let Some(waiters) = holder.waiters {
@@ -78,9 +80,9 @@ pub(crate) fn json(holder: &Holder, now: SystemTime) -> Value {
         "owner": (!holder.owner.is_empty()).then_some(&holder.owner),
         "label": holder.label,
         "token": holder.token.map(|token| token.get()),
-        "since": holder.since.map(|since| format_rfc3339_millis(since).to_string()),
-        "until": holder.remaining.map(|left| format_rfc3339_millis(now + left).to_string()),
-        "remaining_ms": holder.remaining.map(|left| left.as_millis() as u64),
+        "since": millis(holder.since),
+        "until": millis(holder.remaining.and_then(|left| now.checked_add(left))),
+        "remaining_ms": holder.remaining.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
         "waiters": holder.waiters,
     })
 }
@@ -91,6 +93,39 @@ pub(crate) fn json_free(name: &LockName) -> Value {
         "name": name.as_str(), "state": "free", "owner": null, "label": null, "token": null,
         "since": null, "until": null, "remaining_ms": null, "waiters": null,
     })
+}
+
+/// JSON on one line, in which what a terminal obeys or hides is escaped, as JSON allows: it is read by people, too.
+pub(crate) fn json_line(value: &Value) -> String {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        // Outside of texts there is nothing but visible ASCII.
+        if matches!(c, ' '..='~') || c.escape_debug().len() == 1 {
+            line.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing into a text cannot fail.
+                let _ = write!(line, "\\u{unit:04x}");
+            }
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// A store may say anything: a moment that no date can be written for is none.
+fn date(time: Option<SystemTime>) -> Option<String> {
+    writable(time).map(|time| format_rfc3339_seconds(time).to_string())
+}
+
+fn millis(time: Option<SystemTime>) -> Option<String> {
+    writable(time).map(|time| format_rfc3339_millis(time).to_string())
+}
+
+fn writable(time: Option<SystemTime>) -> Option<SystemTime> {
+    /// The end of the year 9999.
+    const END: Duration = Duration::from_secs(253_402_300_799);
+    time.filter(|time| time.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since < END))
 }
 
 /// Milliseconds count below ten seconds; beyond, they are noise.
@@ -118,6 +153,34 @@ mod tests {
         assert_eq!(brief(&holder()), r"web\u{1b}[2J:7, fencing token 42, for another 12s unless renewed");
         assert_eq!(line(&holder()), "a\\nb\theld\t42\t12s\tweb\\u{1b}[2J:7");
         assert!(full(&holder(), SystemTime::now()).starts_with("a\\nb: held\n"));
+    }
+
+    #[test]
+    fn whatever_a_store_says_can_be_shown() {
+        let ends =
+            [Duration::ZERO, Duration::from_secs(253_402_300_799), Duration::from_millis(u64::MAX), Duration::MAX];
+        for end in ends {
+            let mut holder = holder();
+            holder.remaining = Some(end);
+            holder.since = SystemTime::UNIX_EPOCH.checked_add(end).or(SystemTime::UNIX_EPOCH.checked_sub(end));
+            let now = SystemTime::now();
+            let shown = full(&holder, now) + &brief(&holder) + &line(&holder) + &json_line(&json(&holder, now));
+            assert!(shown.contains("42"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn json_has_nothing_that_a_terminal_obeys_and_says_the_same() {
+        let text: String =
+            (0..0x3000).chain(0xfff0..0x10200).chain(0xe0000..0xe0080).filter_map(char::from_u32).collect();
+        let value = json!({ "name": text });
+        let line = json_line(&value);
+        let (line, end) = line.split_at(line.len() - 1);
+        assert!(
+            end == "\n" && line.chars().all(|c| c.escape_debug().len() == 1 || matches!(c, '"' | '\\' | '\'')),
+            "{line}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(line).unwrap(), value);
     }
 
     #[test]

@@ -17,7 +17,7 @@ CREATE TABLE locks.other (a INT);
 CREATE USER 'poor'@'%' IDENTIFIED BY 'se:cret';
 GRANT SELECT ON locks.* TO 'poor'@'%';
 CREATE USER 'admin'@'%' IDENTIFIED BY 'se:cret';
-GRANT ALL ON *.* TO 'admin'@'%';
+GRANT ALL ON *.* TO 'admin'@'%' WITH GRANT OPTION;
 CREATE USER 'app'@'%' IDENTIFIED BY 'se:cret';
 GRANT ALL ON locks.* TO 'app'@'%';
 CREATE USER 'reader'@'%' IDENTIFIED BY 'se:cret';

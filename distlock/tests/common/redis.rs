@@ -59,6 +59,22 @@ impl Redis {
         }
     }
 
+    /// Sets a key, both of any bytes.
+    #[track_caller]
+    pub(crate) fn set(&self, key: &[u8], value: &[u8], more: &[&str]) {
+        let mut line = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let words: Vec<&[u8]> =
+            [&b"SET"[..], key, value].into_iter().chain(more.iter().map(|word| word.as_bytes())).collect();
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend([format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"].concat());
+        }
+        line.write_all(&request).unwrap();
+        let mut answer = String::new();
+        BufReader::new(line).read_line(&mut answer).unwrap();
+        assert_eq!(answer, "+OK\r\n");
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.server.id() as i32), signal).unwrap();
     }
