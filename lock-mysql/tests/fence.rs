@@ -127,6 +127,32 @@ async fn a_late_writer_with_an_old_snapshot_is_refused_on_each_level_of_isolatio
     }
 }
 
+/// MariaDB can refuse a row that has changed since the snapshot, and its newer releases do so by themselves; MySQL knows no such setting.
+#[tokio::test]
+async fn a_row_that_changed_since_the_snapshot_ends_in_a_refusal_after_a_new_beginning() {
+    let (db, mut conn) = database().await;
+    let mut other = open(&db).await;
+    run(&mut other, "SET SESSION innodb_lock_wait_timeout = 20 /*M! , SESSION innodb_snapshot_isolation = ON */").await;
+    write(&mut conn, 1, 100).await.unwrap();
+    let mut late = other.begin().await.unwrap();
+    sqlx::query("SELECT token FROM distlock_fence").fetch_all(&mut *late).await.unwrap();
+    write(&mut conn, 2, 150).await.unwrap();
+    let answer = fence::admit(&mut late, "account:7", FencingToken::new(1)).await;
+    late.rollback().await.unwrap();
+    match answer {
+        Err(FenceError::Failed(error)) => {
+            let seen = (error.kind(), error.effect(), error.is_retryable());
+            assert_eq!(seen, (ErrorKind::Unavailable, Effect::NotApplied, true), "{error}");
+        }
+        answer => {
+            assert!(db.server.is_mysql(), "the setting does nothing");
+            assert_eq!(stale(answer), (1, 2));
+        }
+    }
+    assert_eq!(stale(write(&mut other, 1, 70).await), (1, 2));
+    assert_eq!(balance(&mut conn).await, 150);
+}
+
 /// The late writer asks while the newer one's transaction is still open: it waits, and then is refused.
 #[tokio::test]
 async fn a_late_writer_waits_for_the_transaction_that_holds_the_row() {
