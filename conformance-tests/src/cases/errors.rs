@@ -1,14 +1,16 @@
 //! E: kinds of errors, passing troubles, and secrets.
 
 use std::error::Error;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use lock_core::{Effect, ErrorKind, LockError, LockManager, Promise, Released, Revoke, Verdict};
 use tokio::time::sleep;
 
 use crate::bench::{give_back, ms};
 use crate::case::cases;
-use crate::{Bench, Outcome, ensure};
+use crate::{Bench, Outcome, Stop, ensure};
 
 cases! { "errors":
     contention_is_no_error: [E1];
@@ -20,7 +22,9 @@ cases! { "errors":
     cut_connections_are_absorbed: [E2] needs [Network];
     a_trickling_line_works: [E2] needs [Network];
     a_restarted_server_needs_no_new_client: [E2] needs [Server];
+    restarts_in_a_row_stop_nobody: [E2 W2 M1] needs [Server];
     a_server_that_refuses_writes_is_unavailable: [E2 E1 L4] needs [Refusal Server];
+    a_guard_outlives_no_refusal_that_its_entry_does_not: [E2 M2 L2] needs [Refusal Server];
     a_release_that_is_refused_goes_on: [E2 O2] needs [Refusal Server];
     data_that_is_no_lock_is_left_alone: [E1 O1] needs [Foreign];
     secrets_are_never_shown: [E3] needs [Network];
@@ -158,6 +162,43 @@ async fn a_restarted_server_needs_no_new_client(b: &Bench) -> Outcome {
     own.finish().await
 }
 
+async fn restarts_in_a_row_stop_nobody(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let (name, ttl, survives) = (own.name(), own.ttl(10_000), b.capabilities().leases_survive_restart);
+    let (inside, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let turns: [Arc<AtomicU64>; 2] = Default::default();
+    let mut running = Vec::new();
+    for turns in &turns {
+        let (locks, name) = (own.manager().await?, name.clone());
+        let (inside, over, turns) = (Arc::clone(&inside), Arc::clone(&over), Arc::clone(turns));
+        running.push(tokio::spawn(async move {
+            while !over.load(Ordering::SeqCst) {
+                let guard = locks.lock(name.as_str()).ttl(ttl).wait(Duration::from_secs(20)).acquire().await?;
+                let alone = inside.fetch_add(1, Ordering::SeqCst) == 0;
+                ensure!(alone || !survives, "two holders at once");
+                sleep(ms(50)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                turns.fetch_add(1, Ordering::SeqCst);
+                drop(guard.release().await);
+            }
+            Ok::<_, Stop>(())
+        }));
+    }
+    for round in 0..3 {
+        sleep(ms(300)).await;
+        own.server()?.restart().await?;
+        let before = turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
+        let both = || turns.iter().zip(before).all(|(turns, before)| turns.load(Ordering::SeqCst) > before + 1);
+        let go_on = crate::eventually(Duration::from_secs(5), || async { both() }).await;
+        ensure!(go_on, "after restart {round} not both go on: {before:?}, now {turns:?}");
+    }
+    over.store(true, Ordering::SeqCst);
+    for task in running {
+        task.await??;
+    }
+    own.finish().await
+}
+
 async fn a_server_that_refuses_writes_is_unavailable(b: &Bench) -> Outcome {
     let own = b.own().await?;
     let (locks, name, ttl) = (own.manager().await?, own.name(), own.ttl(6_000));
@@ -175,6 +216,32 @@ async fn a_server_that_refuses_writes_is_unavailable(b: &Bench) -> Outcome {
     ensure!(guard.is_held(), "a short refusal is a loss: {:?}", guard.lost_reason());
     ensure!(guard.release().await? == Released::Released, "a short refusal cost the entry");
     locks.lock(free.as_str()).ttl(ttl).wait(ms(2_000)).acquire().await?.release().await?;
+    own.finish().await
+}
+
+/// Where renewals are refused with all else, the guard ends with its entry; where they are not, both go on.
+async fn a_guard_outlives_no_refusal_that_its_entry_does_not(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let (locks, name, ttl) = (own.manager().await?, own.name(), own.ttl(2_000));
+    let guard = locks.lock(name.as_str()).ttl(ttl).acquire().await?;
+    let owner = guard.owner().to_string();
+    own.refuse_writes(true).await?;
+    let end = Instant::now() + guard.ttl() * 3 / 2;
+    while Instant::now() < end {
+        let held = guard.is_held();
+        let stands = own.peek(&name).await?.is_some_and(|entry| entry.owner == owner);
+        ensure!(stands || !guard.is_held() || !held, "a guard says that it is held, and its entry has ended");
+        sleep(ms(20)).await;
+    }
+    let held = guard.is_held();
+    let error = locks.lock(name.as_str()).ttl(ttl).try_acquire().await.err();
+    let kind = error.as_ref().map(LockError::kind);
+    ensure!(held || kind == Some(ErrorKind::Unavailable), "a server that refuses writes answered {error:?}");
+    own.refuse_writes(false).await?;
+    sleep(ms(200)).await;
+    ensure!(guard.is_held() == held, "a lost guard came back, or a held one was lost with the refusal");
+    ensure!((guard.release().await? == Released::Released) == held, "the release of a guard that is held: {held}");
+    locks.lock(name.as_str()).ttl(ttl).wait(ttl + ms(5_000)).acquire().await?.release().await?;
     own.finish().await
 }
 

@@ -1,5 +1,7 @@
 //! O: renew and release compare the owner; revoking keeps everybody out.
 
+use std::time::Duration;
+
 use lock_core::{ErrorKind, FencingToken, LostReason, Released, Renewal, Revoke};
 
 use crate::bench::{SLACK, give_back, keep, ms};
@@ -9,6 +11,8 @@ use crate::{Bench, Outcome, ensure};
 cases! { "owner":
     stale_holder_after_a_takeover_by_hand: [O1 T4];
     stale_holder_after_a_takeover_by_expiry: [O1 T4 F1];
+    what_is_delivered_late_spares_the_successor: [O1 T4] needs [Network];
+    a_repeated_release_spares_the_next_lock: [O1 O2] needs [Network];
     release_is_idempotent: [O2];
     release_after_expiry_answers_at_once: [O2];
     a_release_that_meets_a_frozen_server_goes_on: [O2 E2] needs [Freeze];
@@ -52,6 +56,61 @@ async fn stale_holder_after_a_takeover_by_expiry(b: &Bench) -> Outcome {
     ensure!(first.is_busy(&name).await?, "the successor's lease is gone");
     keep(&mut next).await?;
     give_back(next).await
+}
+
+async fn what_is_delivered_late_spares_the_successor(b: &Bench) -> Outcome {
+    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    futures_util::future::try_join_all(ways.map(|(renew, request)| delivered_late(b, renew, request))).await.map(drop)
+}
+
+/// A renewal or release that is on its way while its lease ends and another takes the name; or whose answer is, in case it takes a second step.
+async fn delivered_late(b: &Bench, renew: bool, request: bool) -> Outcome {
+    let (proxy, name) = (b.proxy().await?, b.name());
+    let (first, second) = (b.client_via(&proxy).await?, b.client().await?);
+    let mut patient = first.request(&name, b.ttl(1_000))?;
+    patient.operation_timeout = Duration::from_secs(10);
+    let mut stale = first.ask(&patient).await?.ok_or("a free name is busy")?;
+    if request {
+        proxy.hold_requests(true)
+    } else {
+        proxy.hold_replies(true)
+    }
+    let late =
+        tokio::spawn(
+            async move { if renew { stale.renew().await.map(drop) } else { stale.release().await.map(drop) } },
+        );
+    let mut next = second.wait_take(&name, b.ttl(20_000), b.end_of(b.ttl(1_000)) * 2 + SLACK).await?;
+    proxy.black_hole(false);
+    // Whether it is answered, and how, is another case's matter.
+    let _ = tokio::time::timeout(SLACK, late).await;
+    tokio::time::sleep(ms(300)).await;
+    keep(&mut next).await?;
+    let left = b.peek(&name).await?.ok_or("what came late removed the successor's lease")?.remaining;
+    ensure!(left.is_some_and(|left| left > ms(10_000)), "what came late left {left:?} of 20 s to the successor");
+    give_back(next).await
+}
+
+/// The release is carried out and its answer cut off, so it is repeated, while the same manager takes the name again.
+async fn a_repeated_release_spares_the_next_lock(b: &Bench) -> Outcome {
+    let proxy = b.proxy().await?;
+    let (locks, other, name, ttl) = (b.manager_via(&proxy).await?, b.client().await?, b.name(), b.ttl(30_000));
+    for round in 0..3 {
+        let first = locks.lock(name.as_str()).ttl(ttl).acquire().await?;
+        proxy.cut_after_request(true);
+        drop(first);
+        let next = locks.lock(name.as_str()).ttl(ttl).wait(ms(10_000)).acquire();
+        let (next, ()) = tokio::join!(next, async {
+            tokio::time::sleep(ms(round * 100)).await;
+            proxy.cut_after_request(false);
+        });
+        let next = next?;
+        for _ in 0..10 {
+            ensure!(other.is_busy(&name).await? && next.is_held(), "a release took the next lock of its client");
+            tokio::time::sleep(ms(50)).await;
+        }
+        ensure!(next.release().await? == Released::Released, "a release took the next lock of its client");
+    }
+    Ok(())
 }
 
 async fn release_is_idempotent(b: &Bench) -> Outcome {

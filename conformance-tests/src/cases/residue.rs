@@ -14,6 +14,7 @@ cases! { "residue":
     a_thousand_cycles_leave_nothing: [R1];
     tasks_go_back_to_where_they_were: [R1];
     nothing_is_renewed_after_a_release: [R1 T4];
+    a_release_that_meets_a_renewal_is_the_last_word: [R1 T4] needs [Network];
     a_guard_dropped_in_a_runtime_is_released: [R2];
     a_guard_dropped_outside_a_runtime_is_released: [R2];
     a_guard_dropped_in_a_panic_is_released: [R2];
@@ -81,6 +82,31 @@ async fn nothing_is_renewed_after_a_release(b: &Bench) -> Outcome {
     sleep(ttl / 2).await;
     for name in &names {
         ensure!(b.peek(name).await?.is_none(), "a released name came back");
+    }
+    Ok(())
+}
+
+/// Renewals are on their way, or their answers are, when the locks are given back.
+async fn a_release_that_meets_a_renewal_is_the_last_word(b: &Bench) -> Outcome {
+    let proxy = b.proxy().await?;
+    let (locks, ttl) = (b.manager_via(&proxy).await?, b.ttl(1_500));
+    let mut guards = Vec::new();
+    for _ in 0..6 {
+        guards.push(locks.lock(b.name().as_str()).ttl(ttl).acquire().await?);
+    }
+    proxy.delay_replies(ms(100));
+    let names: Vec<_> = guards.iter().map(|guard| guard.name().clone()).collect();
+    let releases = guards.into_iter().zip(0..).map(|(guard, i)| async move {
+        sleep(guard.ttl() / 3 + ms(i * 25)).await;
+        guard.release().await
+    });
+    futures_util::future::try_join_all(releases).await?;
+    let end = Instant::now() + ttl;
+    while Instant::now() < end {
+        for name in &names {
+            ensure!(b.peek(name).await?.is_none(), "a renewal came after the release, and the name is held");
+        }
+        sleep(ms(50)).await;
     }
     Ok(())
 }

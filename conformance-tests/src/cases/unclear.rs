@@ -20,6 +20,8 @@ cases! { "unclear":
     a_request_delivered_late_leaves_nothing: [U1] needs [Network];
     a_request_overtaken_by_its_clean_up_leaves_nothing: [U1] needs [Network];
     a_request_to_a_frozen_server_leaves_nothing: [U1] needs [Freeze];
+    a_server_that_thaws_in_time_grants_once: [U2 W1] needs [Freeze];
+    what_is_taken_right_after_a_silence_is_alive: [U3 M1 L1] needs [Network];
     a_slow_answer_shortens_what_remains: [U3 M2] needs [Network];
     a_grant_that_comes_too_late_is_none: [U3] needs [Network];
     a_release_cut_off_goes_on: [O2 R1] needs [Network];
@@ -151,6 +153,50 @@ async fn a_request_to_a_frozen_server_leaves_nothing(b: &Bench) -> Outcome {
     own.server()?.resume()?;
     stays_free(&own, &name).await?;
     own.finish().await
+}
+
+/// Its requests lie in the server by then, those that were given up with the last.
+async fn a_server_that_thaws_in_time_grants_once(b: &Bench) -> Outcome {
+    let own = b.own().await?;
+    let (locks, other, name) = (own.manager().await?, own.client().await?, own.name());
+    own.server()?.stop()?;
+    let request = locks.lock(name.as_str()).ttl(own.ttl(20_000)).wait(ms(10_000)).acquire();
+    let thawing = async {
+        sleep(ms(2_500)).await;
+        own.server()?.resume()
+    };
+    let (guard, thawed) = tokio::join!(request, thawing);
+    thawed?;
+    let guard = guard.map_err(|e| format!("a request waits for what it left behind itself: {e}"))?;
+    ensure!(other.is_busy(&name).await?, "what was handed out is not held");
+    ensure!(guard.release().await? == Released::Released, "what was handed out was not held");
+    ensure!(own.peek(&name).await?.is_none(), "one release did not end what several tries had taken");
+    own.finish().await
+}
+
+/// The silence ends at about the time at which the server forgets the old lease or session.
+async fn what_is_taken_right_after_a_silence_is_alive(b: &Bench) -> Outcome {
+    let spans = (0..6).map(|part| async move {
+        let (proxy, name, ttl) = (b.proxy().await?, b.name(), b.ttl(1_000));
+        let locks = b.manager_via(&proxy).await?;
+        let first = locks.lock(name.as_str()).ttl(ttl).acquire().await?;
+        proxy.black_hole(true);
+        sleep(first.ttl() + (b.capabilities().expiry_grain + ms(500)) * part / 5).await;
+        proxy.black_hole(false);
+        let second = locks.lock(name.as_str()).ttl(ttl).wait(ms(10_000)).acquire().await?;
+        ensure!(!first.is_held(), "two guards of one name are held");
+        drop(first);
+        let end = Instant::now() + second.ttl() * 3 / 2;
+        while Instant::now() < end {
+            let owner = b.peek(&name).await?.map(|entry| entry.owner);
+            let is_own = owner == Some(second.owner().to_string());
+            ensure!(second.is_held() && is_own, "what was taken after a silence ended: {:?}", second.lost_reason());
+            sleep(ms(50)).await;
+        }
+        ensure!(second.release().await? == Released::Released, "what was taken after a silence was not held");
+        Ok(())
+    });
+    futures_util::future::try_join_all(spans).await.map(drop)
 }
 
 async fn refused(locks: &LockManager, name: &LockName, ttl: Duration) -> Outcome {

@@ -20,6 +20,8 @@ cases! { "waiting":
     a_dead_port_keeps_nobody_waiting: [W1 E1] needs [Network];
     a_release_reaches_a_waiter: [W2];
     a_thousand_hand_overs: [W2 M1];
+    a_release_between_the_steps_of_a_waiter_reaches_it: [W2] needs [Network];
+    a_removal_by_hand_reaches_a_waiter: [W2 L5 O1];
     an_expiry_reaches_a_waiter: [W2 T1];
     a_killed_holder_is_followed_by_a_waiter: [W2 T1] needs [Processes];
     who_reaches_the_limit_leaves_no_place: [W3];
@@ -142,17 +144,17 @@ async fn a_release_reaches_a_waiter(b: &Bench) -> Outcome {
 async fn a_thousand_hand_overs(b: &Bench) -> Outcome {
     const WANTED: u64 = 1_000;
     let (name, ttl, end) = (b.name(), b.ttl(20_000), Instant::now() + Duration::from_secs(15));
-    let (turns, slowest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (turns, spans) = (Arc::new(AtomicU64::new(0)), Arc::new(std::sync::Mutex::new(Vec::new())));
     let freed = Arc::new(std::sync::Mutex::new(None::<Instant>));
     let mut running = Vec::new();
     for _ in 0..2 {
         let (locks, name, turns) = (b.manager().await?, name.clone(), Arc::clone(&turns));
-        let (slowest, freed) = (Arc::clone(&slowest), Arc::clone(&freed));
+        let (spans, freed) = (Arc::clone(&spans), Arc::clone(&freed));
         running.push(tokio::spawn(async move {
             while turns.load(Ordering::Relaxed) < WANTED && Instant::now() < end {
                 let guard = locks.lock(name.as_str()).ttl(ttl).wait(Duration::from_secs(10)).acquire().await?;
                 if let Some(freed) = freed.lock().map_err(|_| "poisoned")?.take() {
-                    slowest.fetch_max(freed.elapsed().as_millis() as u64, Ordering::Relaxed);
+                    spans.lock().map_err(|_| "poisoned")?.push(freed.elapsed());
                 }
                 let turn = turns.fetch_add(1, Ordering::Relaxed);
                 if turn % 3 != 0 {
@@ -167,9 +169,67 @@ async fn a_thousand_hand_overs(b: &Bench) -> Outcome {
     for task in running {
         task.await??;
     }
-    let (turns, slowest) = (turns.load(Ordering::Relaxed), slowest.load(Ordering::Relaxed));
-    ensure!(slowest <= 1_000, "the slowest of {turns} hand-overs took {slowest} ms");
+    let turns = turns.load(Ordering::Relaxed);
     ensure!(turns >= 100, "only {turns} hand-overs in 15 s");
+    let mut spans = spans.lock().map_err(|_| "poisoned")?;
+    spans.sort_unstable();
+    let slowest = spans.last().copied().unwrap_or_default();
+    ensure!(slowest <= ms(1_000), "the slowest of {turns} hand-overs took {slowest:?}");
+    // Looks in between make up for a wake-up that is lost, and shall not be what carries.
+    let most = spans.get(spans.len() * 95 / 100).copied().unwrap_or_default();
+    ensure!(most <= ms(200), "of {turns} hand-overs the 95th of 100 took {most:?}");
+    Ok(())
+}
+
+/// A slow line takes the steps of waiting apart, and the release falls between them.
+async fn a_release_between_the_steps_of_a_waiter_reaches_it(b: &Bench) -> Outcome {
+    let proxy = b.proxy().await?;
+    let (holder, waiter) = (b.client().await?, b.client_via(&proxy).await?);
+    // What waiting opens at its first use is open before.
+    let (warm, ttl) = (b.name(), b.ttl(30_000));
+    let lease = holder.take(&warm, ttl).await?;
+    let _ = waiter.ask(&waiter.waiting_request(&warm, ttl, ms(200))?).await?;
+    give_back(lease).await?;
+    proxy.delay_requests(ms(25));
+    proxy.delay_replies(ms(25));
+    let (holder, waiter) = (&holder, &waiter);
+    let phases = (0..20).map(|phase| async move {
+        let name = b.name();
+        let lease = holder.take(&name, ttl).await?;
+        let waiting = waiter.wait_take(&name, ttl, Duration::from_secs(20));
+        let releasing = async {
+            sleep(ms(phase * 20)).await;
+            give_back(lease).await?;
+            Ok::<_, Stop>(Instant::now())
+        };
+        let (next, released) = tokio::try_join!(waiting, releasing)?;
+        let took = released.elapsed();
+        ensure!(took <= ms(1_000) + SLACK, "freed {} ms after the first step, noticed after {took:?}", phase * 20);
+        give_back(next).await
+    });
+    futures_util::future::try_join_all(phases).await.map(drop)
+}
+
+async fn a_removal_by_hand_reaches_a_waiter(b: &Bench) -> Outcome {
+    let (first, second, name) = (b.manager().await?, b.manager().await?, b.name());
+    let guard = first.lock(name.as_str()).ttl(b.ttl(4_000)).acquire().await?;
+    let waiting = second.lock(name.as_str()).ttl(b.ttl(20_000)).wait(Duration::from_secs(20)).acquire();
+    let removing = async {
+        sleep(ms(400)).await;
+        b.remove(&name).await?;
+        Ok::<_, Stop>(Instant::now())
+    };
+    let (next, removed) = tokio::join!(waiting, removing);
+    let (next, removed) = (next?, removed?);
+    ensure!(removed.elapsed() <= ms(1_000) + SLACK, "a waiter got what was removed after {:?}", removed.elapsed());
+    let bound = (guard.ttl() / 3).max(ms(1_000)) + SLACK;
+    let told = tokio::time::timeout(bound, guard.lost()).await;
+    ensure!(told.is_ok() && !guard.is_held(), "the first holder was not told that another is in");
+    drop(guard);
+    sleep(ms(300)).await;
+    let owner = b.peek(&name).await?.map(|entry| entry.owner);
+    ensure!(owner == Some(next.owner().to_string()), "the first holder touched its successor's entry");
+    ensure!(next.release().await? == lock_core::Released::Released, "the successor's lease was gone");
     Ok(())
 }
 
@@ -288,13 +348,28 @@ async fn in_order_of_arrival(b: &Bench) -> Outcome {
     for waiter in waiters {
         waiter.await??;
     }
-    let order = order.lock().map_err(|_| "poisoned")?;
-    ensure!(order.is_sorted(), "declared fifo, served in the order {order:?}");
+    {
+        let order = order.lock().map_err(|_| "poisoned")?;
+        ensure!(order.is_sorted(), "declared fifo, served in the order {order:?}");
+    }
+    // Who asks again at once stands behind the other. One that a busy machine keeps from asking in time loses a turn.
+    let (one, two) = turns_of_two(b, ms(1_500)).await?;
+    ensure!(
+        one.min(two) * 5 >= (one + two) * 2,
+        "declared fifo, of two that compete, one had {one} turns and one {two}"
+    );
     Ok(())
 }
 
 async fn nobody_starves(b: &Bench) -> Outcome {
-    let (name, end) = (b.name(), Instant::now() + Duration::from_secs(5));
+    let (one, two) = turns_of_two(b, Duration::from_secs(5)).await?;
+    ensure!(one.min(two) * 10 >= one + two, "of two that compete, one had {one} turns and one {two}");
+    Ok(())
+}
+
+/// How often each of two managers was in that ask again at once.
+async fn turns_of_two(b: &Bench, span: Duration) -> Result<(u64, u64), Stop> {
+    let (name, end) = (b.name(), Instant::now() + span);
     let take_turns = |locks: LockManager| {
         let (name, ttl) = (name.clone(), b.ttl(10_000));
         tokio::spawn(async move {
@@ -309,9 +384,7 @@ async fn nobody_starves(b: &Bench) -> Outcome {
         })
     };
     let (one, two) = (take_turns(b.manager().await?), take_turns(b.manager().await?));
-    let (one, two) = (one.await??, two.await??);
-    ensure!(one.min(two) * 10 >= one + two, "of two that compete, one had {one} turns and one {two}");
-    Ok(())
+    Ok((one.await??, two.await??))
 }
 
 async fn requests_do_not_grow_with_the_waiters(b: &Bench) -> Outcome {
