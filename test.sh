@@ -30,6 +30,8 @@ if [ "$mode" != quick ]; then
   [ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
   need etcd etcd-server
   need etcdctl etcd-client
+  # It makes the keys with which a server of etcd signs logins.
+  need openssl openssl
   # The other clients that ours must exclude with (docs/neighbours.md).
   need javac default-jdk-headless
   need go golang-go

@@ -27,6 +27,7 @@ pub struct Proxy {
 struct Traffic {
     requests: AtomicU64,
     accepted: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// How the proxy disturbs its connections at present.
@@ -87,6 +88,11 @@ impl Proxy {
     /// How many connections it has accepted so far.
     pub fn accepted(&self) -> u64 {
         self.traffic.accepted.load(Ordering::Relaxed)
+    }
+
+    /// How many connections it has [refused](Self::refuse) so far.
+    pub fn refused(&self) -> u64 {
+        self.traffic.refused.load(Ordering::Relaxed)
     }
 
     /// How many connections are open now.
@@ -165,6 +171,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, rules: watch::Sender<
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
         if rules.borrow().refuse {
+            traffic.refused.fetch_add(1, Ordering::Relaxed);
             reset(&client);
             continue;
         }

@@ -167,6 +167,8 @@ fn bad_names_are_refused_before_any_io() {
     lab.spawn(tool).wait().says(64, &["UTF-8"]);
     assert!(!lab.path("ran").exists());
     assert!(!lab.path("locks.db").exists());
+    // A blank is a byte like any other.
+    assert_eq!(lab.run(&["run", " ", "--", "true"]).code(), 0);
     let fits = "é".repeat(256);
     assert_eq!(lab.run(&["run", &fits, "--", "true"]).code(), 0);
 }

@@ -159,6 +159,16 @@ mod tests {
         assert_eq!(Deadline::valid_until(sent, Duration::from_millis(1)), sent);
     }
 
+    /// It counts the time that the machine sleeps, and nobody sets it.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_machines_clock_counts_from_its_boot() {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime: f64 = text.split_whitespace().next().unwrap().parse().unwrap();
+        let now = Clock::system().now().saturating_since(Deadline::PAST).as_secs_f64();
+        assert!((now - uptime).abs() < 5.0, "{now} by the clock, {uptime} since the boot");
+    }
+
     #[test]
     fn far_moments_do_not_overflow() {
         assert_eq!(Deadline::NEVER.after(Duration::MAX), Deadline::NEVER);

@@ -67,6 +67,18 @@ impl FromStr for Owner {
 mod tests {
     use super::*;
 
+    /// A part that is a time, a process or a host would stand still, or count.
+    #[test]
+    fn every_bit_is_random_and_no_owner_comes_twice() {
+        let owners: std::collections::HashSet<_> = (0..10_000).map(|_| Owner::random().unwrap()).collect();
+        assert_eq!(owners.len(), 10_000);
+        for bit in 0..128 {
+            let ones = owners.iter().filter(|owner| owner.0[bit / 8] >> (bit % 8) & 1 == 1).count();
+            // Eight standard deviations to either side.
+            assert!((4_600..=5_400).contains(&ones), "bit {bit} is set in {ones} of 10000");
+        }
+    }
+
     #[test]
     fn only_the_canonical_text_parses() {
         let text = "00112233445566778899aabbccddeeff";

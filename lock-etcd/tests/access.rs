@@ -12,7 +12,11 @@ use support::{Cluster, QUICK, ask, eventually, give_back, request, take, waiting
 const S: fn(u64) -> Duration = Duration::from_secs;
 
 async fn guarded() -> Cluster {
-    let cluster = Cluster::start_with(1, &[&QUICK[..], &["--auth-token-ttl", "2"]].concat()).await;
+    guarded_with(&["--auth-token-ttl", "2"]).await
+}
+
+async fn guarded_with(options: &[&str]) -> Cluster {
+    let cluster = Cluster::start_with(1, &[&QUICK[..], options].concat()).await;
     for arguments in [
         &["user", "add", "root:secret"][..],
         &["user", "grant-role", "root", "root"],
@@ -54,6 +58,34 @@ async fn a_login_that_runs_out_is_made_anew() {
     cluster.ctl(&["--user", "root:secret", "user", "add", "another:x"]);
     give_back(take(&lock, "jobs/b").await).await;
     give_back(held).await;
+    give_back(tokio::time::timeout(S(2), next).await.expect("the waiter was not woken").unwrap()).await;
+}
+
+/// A signed token bears the revision of the list of users, and is refused in other words than one that has run out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_older_than_the_last_change_of_users_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (private, public) = (path("private"), path("public"));
+    for arguments in [&["genrsa", "-out", &private, "2048"][..], &["rsa", "-in", &private, "-pubout", "-out", &public]]
+    {
+        let made = std::process::Command::new("openssl").args(arguments).output();
+        assert!(made.expect("openssl is missing: apt-get install openssl").status.success());
+    }
+    let option = format!("jwt,pub-key={public},priv-key={private},sign-method=RS256,ttl=10m");
+    let cluster = guarded_with(&["--auth-token", &option]).await;
+    let lock = EtcdLock::connect(at(&cluster, "app:p%40ss")).await.unwrap();
+    let (locks, waiter) = (LockManager::new(std::sync::Arc::new(lock.clone())).unwrap(), lock);
+    let guard = locks.lock("jobs/a").ttl(S(3)).acquire().await.unwrap();
+    let asked = waiting("jobs/a", S(20), S(30));
+    let next = tokio::spawn(async move { ask(&waiter, &asked).await.unwrap() });
+    for user in ["one:x", "two:x"] {
+        cluster.ctl(&["--user", "root:secret", "user", "add", user]);
+        tokio::time::sleep(S(2)).await;
+        assert!(guard.is_held(), "a change of users cost the lock: {:?}", guard.lost_reason());
+        locks.lock("jobs/b").acquire().await.unwrap().release().await.unwrap();
+    }
+    guard.release().await.unwrap();
     give_back(tokio::time::timeout(S(2), next).await.expect("the waiter was not woken").unwrap()).await;
 }
 

@@ -46,6 +46,9 @@ async fn a_crowd_sees_no_error_and_loses_no_turn() {
     let deadlocks = db.deadlocks().await - before;
     println!("{counted} turns in {seconds} s, by process {turns:?}, {deadlocks} deadlocks in the server");
     assert_eq!(counted, turns.iter().sum::<u64>(), "the guarded counters are not exact");
+    let log = db.server.log();
+    let noise: Vec<_> = log.lines().filter(|line| line.contains("[ERROR]") || line.contains("Duplicate")).collect();
+    assert!(noise.is_empty(), "contention is noise in the server's log: {noise:?}");
     assert!(turns.iter().all(|n| n * PROCESSES as u64 * 4 > counted), "a process starves: {turns:?}");
 }
 

@@ -96,9 +96,48 @@ async fn the_loser_of_an_upsert_that_changes_nothing_knows_it() {
     let db = Database::shared().await;
     let (one, two) = (db.connect().await, db.connect().await);
     let mut lease = acquire(&one, &request("a")).await.unwrap();
-    for _ in 0..300 {
-        assert!(acquire(&two, &request("a")).await.is_none());
-        assert_eq!(lease.renew().await.unwrap(), Renewal::Renewed);
+    // Each as fast as it can, so that many renewals write what stands there already.
+    let asking = async {
+        for _ in 0..1_000 {
+            assert!(acquire(&two, &request("a")).await.is_none());
+        }
+    };
+    let renewing = async {
+        for _ in 0..1_000 {
+            assert_eq!(lease.renew().await.unwrap(), Renewal::Renewed);
+        }
+    };
+    tokio::join!(asking, renewing);
+}
+
+/// A column without parts of a second would end some of these up to a second early, or late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_and_a_half_is_that_at_every_phase_of_the_second() {
+    let db = Database::shared().await;
+    let (one, two) = (Arc::new(db.connect().await), Arc::new(db.connect().await));
+    let ttl = Duration::from_millis(1_500);
+    let phases = (0..20).map(|phase| {
+        let (one, two, name) = (one.clone(), two.clone(), format!("phase-{phase}"));
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(phase * 50)).await;
+            let sent = std::time::Instant::now();
+            let _lease = acquire(&one, &with_ttl(request(&name), 1_500)).await.unwrap();
+            let granted = std::time::Instant::now();
+            while acquire(&two, &request(&name)).await.is_none() {
+                assert!(granted.elapsed() < ttl * 2, "{name} is still there");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert!(sent.elapsed() >= ttl, "{name} ended after {:?}", sent.elapsed());
+            assert!(granted.elapsed() <= ttl + Duration::from_millis(800), "{name} took {:?}", granted.elapsed());
+        })
+    });
+    let phases: Vec<_> = phases.collect();
+    // What stands in the row is exact.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let odd = "SELECT COUNT(*) FROM {t} WHERE name LIKE 'phase-%' AND expires - since NOT IN (1500000, 10000000)";
+    assert_eq!(db.number(odd).await, 0);
+    for phase in phases {
+        phase.await.unwrap();
     }
 }
 

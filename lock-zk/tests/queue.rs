@@ -160,6 +160,35 @@ async fn a_waiter_that_is_cut_off_blocks_nobody_for_its_whole_ttl() {
     next.release().await.unwrap();
 }
 
+/// The list of those who wait is larger than what the server takes for a packet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_buffer_stops_neither_four_hundred_waiters_nor_their_holder() {
+    let server = Server::start_as(&["-Djute.maxbuffer=20000"], "").await;
+    let (lock, waiter) = (server.lock().await, server.lock().await);
+    let mut held = take(&lock, "n", 10_000, 0).await;
+    let waiting: Vec<_> = (0..400)
+        .map(|_| {
+            let waiter = waiter.clone();
+            tokio::spawn(async move { ask(&waiter, &request("n", 10_000, 8_000)).await.map(|lease| lease.is_some()) })
+        })
+        .collect();
+    let name = LockName::new("n").unwrap();
+    eventually(SECOND * 8, async || lock.inspect(&name).await.unwrap().unwrap().waiters == Some(400)).await;
+    let sessions = || {
+        let text = server.says("mntr");
+        let line = text.lines().find_map(|line| line.strip_prefix("zk_global_sessions\t").map(str::to_owned));
+        (line, text.lines().find_map(|line| line.strip_prefix("zk_connection_request_count\t").map(str::to_owned)))
+    };
+    let before = sessions();
+    assert_eq!(held.renew().await.unwrap(), lock_core::Renewal::Renewed);
+    for waiter in waiting {
+        assert!(!waiter.await.unwrap().unwrap(), "a held name was granted");
+    }
+    assert_eq!(sessions(), before, "it was dialled anew");
+    assert_eq!(held.release().await.unwrap(), Released::Released);
+    take(&waiter, "n", 10_000, 3_000).await.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revoked_waiter_that_comes_first_is_not_granted_and_blocks_nobody() {
     let server = Server::start().await;

@@ -74,6 +74,27 @@ async fn a_node_deleted_by_hand_is_told_at_once() {
     take(&lock, "a", 20_000, 0).await.release().await.unwrap();
 }
 
+/// Whoever knows a session's number and password may end it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_somebody_else_ends_is_lost_at_once_and_replaced() {
+    let server = Server::start().await;
+    let line = support::Tap::before(server.port).await;
+    let lock = ZkLock::connect(ZkConfig::from_url(line.url()).unwrap()).await.unwrap();
+    let waiter = server.lock().await;
+    let lease = take(&lock, "a", 20_000, 0).await;
+    let loss = tokio::spawn(lease.loss());
+    let next = tokio::spawn(async move { take(&waiter, "a", 20_000, 20_000).await });
+    sleep(Duration::from_millis(300)).await;
+    let start = Instant::now();
+    tokio::task::spawn_blocking(move || line.end_sessions()).await.unwrap();
+    assert_eq!(timeout(SECOND, loss).await.unwrap().unwrap(), LostReason::SessionLost);
+    let mut next = timeout(SECOND * 3, next).await.unwrap().unwrap();
+    assert!(next.fencing_token() > lease.fencing_token(), "{:?}", start.elapsed());
+    next.release().await.unwrap();
+    // The same client goes on with another session.
+    take(&lock, "a", 20_000, 5_000).await.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_lost_all_data_ends_the_leases_and_gives_new_ones() {
     let first = Server::start().await;

@@ -28,6 +28,7 @@ pub struct MysqlServer {
     system: System,
     port: u16,
     folder: TempDir,
+    environment: Vec<(String, String)>,
     extra: Vec<String>,
     process: Mutex<Process>,
     /// Kept while one server lives, so that the next starts fast.
@@ -43,6 +44,19 @@ impl MysqlServer {
     /// # Cancel safety
     /// Dropping it ends the server.
     pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
+        Self::start_in(&[], extra).await
+    }
+
+    /// As [`start`](Self::start), with variables of its own in its environment.
+    ///
+    /// # Errors
+    /// As `start` says.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the server.
+    pub async fn start_in(environment: &[(&str, &str)], extra: &[&str]) -> Result<Self, Stop> {
+        let environment: Vec<_> =
+            environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let system = System::chosen();
         let template = tokio::task::spawn_blocking(|| template(&System::chosen())).await??;
         let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
@@ -52,11 +66,12 @@ impl MysqlServer {
             let (port, folder) = (free_port()?, system.folder()?);
             copy(template.path(), folder.path())?;
             std::fs::write(folder.path().join("setup.sql"), SETUP)?;
-            let process = spawn(&system, port, folder.path(), &extra)?;
+            let process = spawn(&system, port, folder.path(), &environment, &extra)?;
             let ready = comes_up(&process, port).await;
             tries -= 1;
             if ready.is_ok() {
-                return Ok(Self { system, port, folder, extra, process: Mutex::new(process), _template: template });
+                let process = Mutex::new(process);
+                return Ok(Self { system, port, folder, environment, extra, process, _template: template });
             }
             if tries == 0 {
                 let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
@@ -102,7 +117,7 @@ impl Server for MysqlServer {
     async fn restart(&self) -> Result<(), Stop> {
         // The old server must have left the port before the new one takes it.
         let _ = self.kill();
-        let process = spawn(&self.system, self.port, self.folder.path(), &self.extra)?;
+        let process = spawn(&self.system, self.port, self.folder.path(), &self.environment, &self.extra)?;
         self.with(|old| *old = process);
         accepts(self.port).await
     }
@@ -140,7 +155,13 @@ fn maker(system: &System, data: &Path) -> Command {
     command
 }
 
-fn spawn(system: &System, port: u16, folder: &Path, extra: &[String]) -> Result<Process, Stop> {
+fn spawn(
+    system: &System,
+    port: u16,
+    folder: &Path,
+    environment: &[(String, String)],
+    extra: &[String],
+) -> Result<Process, Stop> {
     let path = |name: &str| system.seen(&folder.join(name));
     let mut command = server(system);
     command
@@ -153,6 +174,7 @@ fn spawn(system: &System, port: u16, folder: &Path, extra: &[String]) -> Result<
         .args(["--skip-networking=0", "--bind-address=127.0.0.1", "--skip-name-resolve"])
         .args(["--innodb-buffer-pool-size=32M", "--max-connections=500"])
         .args(extra)
+        .envs(environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());

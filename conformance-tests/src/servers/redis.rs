@@ -18,6 +18,7 @@ pub struct RedisServer {
     system: System,
     port: u16,
     folder: TempDir,
+    environment: Vec<(String, String)>,
     extra: Vec<String>,
     process: Mutex<Process>,
 }
@@ -31,16 +32,29 @@ impl RedisServer {
     /// # Cancel safety
     /// Dropping it ends the server.
     pub async fn start(extra: &[&str]) -> Result<Self, Stop> {
+        Self::start_in(&[], extra).await
+    }
+
+    /// As [`start`](Self::start), with variables of its own in its environment.
+    ///
+    /// # Errors
+    /// As `start` says.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the server.
+    pub async fn start_in(environment: &[(&str, &str)], extra: &[&str]) -> Result<Self, Stop> {
+        let environment: Vec<_> =
+            environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let extra: Vec<_> = extra.iter().map(|&arg| arg.to_owned()).collect();
         let (system, mut tries) = (System::chosen(), 3);
         loop {
             // The port may be taken between the look and the start.
             let (port, folder) = (free_port()?, system.folder()?);
-            let process = spawn(&system, port, &folder, &extra)?;
+            let process = spawn(&system, port, &folder, &environment, &extra)?;
             let ready = comes_up(&process, port).await;
             tries -= 1;
             if ready.is_ok() {
-                return Ok(Self { system, port, folder, extra, process: Mutex::new(process) });
+                return Ok(Self { system, port, folder, environment, extra, process: Mutex::new(process) });
             }
             if tries == 0 {
                 return Err(format!("redis-server did not start: {ready:?}").into());
@@ -75,7 +89,7 @@ impl Server for RedisServer {
     async fn restart(&self) -> Result<(), Stop> {
         // The old server must have left the port before the new one takes it.
         let _ = self.kill();
-        let process = spawn(&self.system, self.port, &self.folder, &self.extra)?;
+        let process = spawn(&self.system, self.port, &self.folder, &self.environment, &self.extra)?;
         self.with(|old| *old = process);
         accepts(self.port).await
     }
@@ -88,7 +102,13 @@ pub(crate) async fn patient_connection(url: &str) -> redis::RedisResult<redis::a
     redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-fn spawn(system: &System, port: u16, folder: &TempDir, extra: &[String]) -> Result<Process, Stop> {
+fn spawn(
+    system: &System,
+    port: u16,
+    folder: &TempDir,
+    environment: &[(String, String)],
+    extra: &[String],
+) -> Result<Process, Stop> {
     let other = system.has("valkey-server") && !system.has("redis-server");
     let mut command = system.command(if other { "valkey-server" } else { "redis-server" });
     command
@@ -96,6 +116,7 @@ fn spawn(system: &System, port: u16, folder: &TempDir, extra: &[String]) -> Resu
         .args(["--daemonize", "no", "--loglevel", "warning", "--dir"])
         .arg(system.seen(folder.path()))
         .args(extra)
+        .envs(environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());

@@ -96,6 +96,10 @@ impl Etcd {
         let full = (0..200).any(|i| !self.try_ctl(&["put", &format!("filler/{i}"), &value]));
         assert!(full, "the quota was not reached");
     }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.server.id() as i32), signal).unwrap();
+    }
 }
 
 impl Drop for Etcd {

@@ -78,6 +78,10 @@ impl Mysql {
             .expect("mariadb does not start; install the package mariadb-client");
         assert!(done.status.success(), "{statement}: {}", String::from_utf8_lossy(&done.stderr));
     }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.server.id() as i32), signal).unwrap();
+    }
 }
 
 impl Drop for Mysql {

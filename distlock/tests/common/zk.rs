@@ -72,6 +72,10 @@ impl Zk {
         }
         answer
     }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.server.id() as i32), signal).unwrap();
+    }
 }
 
 impl Drop for Zk {

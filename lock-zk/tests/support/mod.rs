@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lock_core::{AcquireRequest, Acquisition, DistributedLock, Lease, LockError, LockName, Owner, Ttl, Wait};
@@ -37,7 +38,12 @@ impl Server {
 
     /// One with further lines in its settings.
     pub(crate) async fn start_with(settings: &str) -> Self {
-        let server = Self::spawn(free_port(), settings, None);
+        Self::start_as(&[], settings).await
+    }
+
+    /// One with further flags for Java, too.
+    pub(crate) async fn start_as(flags: &[&str], settings: &str) -> Self {
+        let server = Self::spawn_as(free_port(), flags, settings, None);
         server.serves().await;
         server
     }
@@ -56,6 +62,10 @@ impl Server {
     }
 
     fn spawn(port: u16, settings: &str, id: Option<usize>) -> Self {
+        Self::spawn_as(port, &[], settings, id)
+    }
+
+    fn spawn_as(port: u16, flags: &[&str], settings: &str, id: Option<usize>) -> Self {
         assert!(Path::new(JAR).is_file(), "{JAR} is missing: apt-get install zookeeper default-jre-headless");
         let folder = TempDir::new().unwrap();
         let (data, config) = (folder.path().join("data"), folder.path().join("zoo.cfg"));
@@ -72,7 +82,7 @@ impl Server {
         let mut command = Command::new("java");
         command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]);
         command.args(["-Dzookeeper.preAllocSize=1024", "-Dzookeeper.jmx.log4j.disable=true", "-cp", JAR]);
-        command.arg("-Dznode.container.checkIntervalMs=300");
+        command.args(flags).arg("-Dznode.container.checkIntervalMs=300");
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(&config);
         command.stdout(Stdio::null()).stderr(Stdio::null()).current_dir(folder.path());
         let child = command.spawn().expect("java is missing: apt-get install zookeeper default-jre-headless");
@@ -92,17 +102,22 @@ impl Server {
         eventually(Duration::from_secs(40), async || !self.mode().is_empty()).await;
     }
 
-    /// What role it has, such as `leader`; empty while it does not serve.
-    pub(crate) fn mode(&self) -> String {
+    /// What it answers to a word of four letters; empty while it does not serve.
+    pub(crate) fn says(&self, word: &str) -> String {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
             stream.set_read_timeout(Some(Duration::from_millis(500)))?;
-            stream.write_all(b"srvr")?;
+            stream.write_all(word.as_bytes())?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         };
-        let answer = ask().unwrap_or_default();
+        ask().unwrap_or_default()
+    }
+
+    /// What role it has, such as `leader`; empty while it does not serve.
+    pub(crate) fn mode(&self) -> String {
+        let answer = self.says("srvr");
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).unwrap_or_default().to_owned()
     }
 
@@ -168,5 +183,71 @@ pub(crate) async fn put(client: &Client, name: &str, node: &str, mode: CreateMod
     match mode {
         CreateMode::EphemeralSequential | CreateMode::PersistentSequential => format!("{path}{number}"),
         _ => path,
+    }
+}
+
+/// A line to a server that listens in, and so knows the sessions that were opened over it.
+pub(crate) struct Tap {
+    port: u16,
+    server: u16,
+    /// What the server answered first on each connection: a length, three numbers, and the session's number and password.
+    answers: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Tap {
+    pub(crate) async fn before(server: u16) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answers = Arc::<Mutex<Vec<_>>>::default();
+        let noted = answers.clone();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let noted = noted.clone();
+                tokio::spawn(async move {
+                    let mut server = tokio::net::TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                    let (mut up, mut down) = (client.split(), server.split());
+                    let replies = async {
+                        let mut first = vec![0; 40];
+                        if tokio::io::AsyncReadExt::read_exact(&mut down.0, &mut first).await.is_ok() {
+                            noted.lock().unwrap().push(first.clone());
+                            let _ = tokio::io::AsyncWriteExt::write_all(&mut up.1, &first).await;
+                        }
+                        let _ = tokio::io::copy(&mut down.0, &mut up.1).await;
+                    };
+                    tokio::select! { () = replies => {}, _ = tokio::io::copy(&mut up.0, &mut down.1) => {} }
+                });
+            }
+        });
+        Self { port, server, answers }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("zk://127.0.0.1:{}/locks", self.port)
+    }
+
+    /// Comes in with each session's number and password, and closes the session.
+    pub(crate) fn end_sessions(&self) {
+        for answer in self.answers.lock().unwrap().iter() {
+            // The client comes back as soon as it is thrown out, and may be the quicker one.
+            let ended = (0..200).any(|_| self.close_session(answer).is_ok_and(|over| over));
+            assert!(ended, "a session does not end");
+        }
+    }
+
+    /// Whether it was over already.
+    fn close_session(&self, answer: &[u8]) -> std::io::Result<bool> {
+        let mut line = TcpStream::connect(("127.0.0.1", self.server))?;
+        line.set_read_timeout(Some(Duration::from_secs(5)))?;
+        // Version, last zxid seen, time-out, session, password, whether read-only will do.
+        let mut hello = [&[0; 12][..], &answer[8..12], &answer[12..20], &answer[20..40], &[0]].concat();
+        hello.splice(0..0, (hello.len() as u32).to_be_bytes());
+        // In one breath with a request of the number 1 and the kind -11: close.
+        hello.extend([8_i32, 1, -11].map(i32::to_be_bytes).concat());
+        line.write_all(&hello)?;
+        // A length, a version, and a time-out, which is zero when there is no such session.
+        let mut granted = [0; 12];
+        line.read_exact(&mut granted)?;
+        let _ = line.read_to_end(&mut Vec::new());
+        Ok(granted[8..] == [0; 4])
     }
 }
