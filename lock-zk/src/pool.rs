@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 use crate::config::ZkConfig;
 use crate::pulse::Tempo;
 use crate::session::{Session, ended, locked};
+use crate::wait::Gate;
 
 /// The least session time-out that is asked for: below it, a pause of a server's garbage collector ends leases.
 const LEAST: Duration = Duration::from_secs(1);
@@ -39,6 +40,7 @@ pub(crate) struct Pool {
     most: Duration,
     tempo: Tempo,
     is_alone: bool,
+    gate: Gate,
     closed: AtomicBool,
 }
 
@@ -106,6 +108,7 @@ impl Pool {
             most: most.max(least),
             tempo: Tempo::of_tick(two_ticks / 2),
             is_alone,
+            gate: Gate::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -231,7 +234,13 @@ impl Pool {
                 return Err(LockError::new(ErrorKind::Closed, "the backend was closed"));
             }
             let cell = self.cell(class);
-            let open = || bounded(self.config.operation_limit(), Session::open(&self.config, class, self.tempo));
+            let open = || {
+                let opening = Session::open(&self.config, class, self.tempo);
+                bounded(
+                    self.config.operation_limit(),
+                    self.gate.pass(Session::probe(&self.config, self.least), opening),
+                )
+            };
             let session = cell.get_or_try_init(open).await?;
             if session.timeout() < class {
                 let granted = session.timeout();

@@ -68,6 +68,12 @@ pub(crate) enum Due {
 }
 
 impl Session {
+    /// Looks whether a server gives sessions. Dials each server once.
+    pub(crate) async fn probe(config: &ZkConfig, asked: Duration) -> Result<(), LockError> {
+        let connector = config.connector().with_session_timeout(asked);
+        connector.connect(&config.servers().join(",")).await.map(drop).map_err(failed)
+    }
+
     /// Opens one, of at least that time-out. While servers are silent it goes on trying.
     pub(crate) async fn open(config: &ZkConfig, asked: Duration, tempo: Tempo) -> Result<Arc<Self>, LockError> {
         let clock = Clock::system();

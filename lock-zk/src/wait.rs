@@ -1,20 +1,23 @@
 //! All that waits: a contender for the one before it, a session for what is due.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, pending};
-use lock_core::{AcquireRequest, bounded};
+use lock_core::{AcquireRequest, ErrorKind, LockError, bounded};
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until};
 use zookeeper_client::{Client, Error, SessionState, StateWatcher};
 
 use crate::errors::{failed, is_over};
-use crate::session::{Due, Session};
+use crate::session::{Due, Session, locked};
 
 /// How often the first waiter looks for itself whether the node before it is still there, should the server's word get lost. The second one
 /// looks half as often, and so on: all together ask little more often than the first.
 const LOOK_EVERY: Duration = Duration::from_millis(900);
+
+/// The pauses between attempts to open a session while there is no server.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// The bound on a request of [`mind`].
 const LIMIT: Duration = Duration::from_secs(2);
@@ -51,6 +54,46 @@ pub(crate) async fn turn(
         _ = watcher.changed() => Ok(Turn::Moved),
         () = request.over() => Ok(Turn::Over),
         () = sleep(LOOK_EVERY * u32::try_from(rank).unwrap_or(u32::MAX).min(64)) => Ok(Turn::Moved),
+    }
+}
+
+/// Keeps requests that meet an outage from dialling the servers all together, again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// The pause before the next attempt, after one that failed.
+    pause: Mutex<Option<Duration>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Gate {
+    /// Carries out `open`. While attempts fail they come one at a time, after a pause, and only once `probe` has found a server: for `probe` dials each
+    /// server once, and `open` many times.
+    pub(crate) async fn pass<T>(
+        &self,
+        probe: impl Future<Output = Result<(), LockError>>,
+        open: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        if locked(&self.pause).is_none() {
+            return self.note(open.await);
+        }
+        let _alone = self.turn.lock().await;
+        let pause = *locked(&self.pause);
+        if let Some(pause) = pause {
+            sleep(pause).await;
+            self.note(probe.await)?;
+        }
+        self.note(open.await)
+    }
+
+    fn note<T>(&self, answer: Result<T, LockError>) -> Result<T, LockError> {
+        let mut pause = locked(&self.pause);
+        *pause = match &answer {
+            Err(e) if e.kind() == ErrorKind::Unavailable => {
+                Some(pause.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1)))
+            }
+            _ => None,
+        };
+        answer
     }
 }
 

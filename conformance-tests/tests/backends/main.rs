@@ -6,6 +6,7 @@ mod etcd;
 mod ipv6;
 mod mysql;
 mod redis;
+mod zk;
 
 use std::sync::Arc;
 use std::time::Duration;
