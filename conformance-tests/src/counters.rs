@@ -14,7 +14,7 @@ pub struct Counters {
     pub connections: u64,
 }
 
-/// By `INFO` of a Redis server.
+/// By `INFO` of a Redis server, which also counts each command that a script runs.
 ///
 /// # Errors
 /// When it cannot be asked.

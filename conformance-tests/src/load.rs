@@ -4,7 +4,7 @@
 
 mod crowd;
 mod cycles;
-mod gauge;
+pub mod gauge;
 mod held;
 mod processes;
 

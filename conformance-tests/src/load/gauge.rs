@@ -8,17 +8,21 @@ use crate::harnesses::attached;
 
 /// What this process takes up at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Footprint {
+pub struct Footprint {
     /// Memory in use, in bytes.
-    pub(super) memory: u64,
+    pub memory: u64,
     /// Open file descriptors, its connections among them.
-    pub(super) files: u64,
+    pub files: u64,
     /// Tasks of this runtime.
-    pub(super) tasks: u64,
+    pub tasks: u64,
 }
 
 impl Footprint {
-    pub(super) fn now() -> Result<Self, Stop> {
+    /// What is taken up now, with the tasks of the runtime that this is called on.
+    ///
+    /// # Errors
+    /// Where there is no `/proc` as Linux has it.
+    pub fn now() -> Result<Self, Stop> {
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks() as u64;
         // The folder that is read is one of them.
         let files = std::fs::read_dir("/proc/self/fd")?.count() as u64 - 1;
@@ -42,7 +46,13 @@ pub(super) fn resident() -> Result<u64, Stop> {
 }
 
 /// What the server at a URL has counted; `None` for a file, which counts nothing.
-pub(super) async fn server(url: &str) -> Result<Option<Counters>, Stop> {
+///
+/// # Errors
+/// When it cannot be asked.
+///
+/// # Cancel safety
+/// Dropping it loses nothing.
+pub async fn server(url: &str) -> Result<Option<Counters>, Stop> {
     Ok(Some(match url.split(':').next() {
         Some("redis") => counters::redis(url).await?,
         Some("mysql") => counters::mysql(&attached::mysql_options_of(url)?).await?,
