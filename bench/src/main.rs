@@ -1,134 +1,160 @@
-//! Uncontended cycles of acquire and release through `LockManager`, beside the least two commands that the same driver could send.
-//!
-//! Every row runs several times, interleaved with the others, and is reported as a median and as a ratio to the floor of the same
-//! round, so that a machine whose speed drifts does not decide.
+//! Measures distlock beside the least that its drivers could do and beside its peers, on servers that it starts itself, and writes
+//! tables, plots and a page.
 
-mod floor;
-mod ours;
-mod server;
+mod clock;
+mod grants;
+mod machine;
+mod measure;
+mod order;
+mod pace;
+mod program;
+mod programs;
+mod report;
+mod results;
+mod rows;
+mod servers;
+mod stats;
+mod tally;
+mod workers;
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
+use conformance_tests::Stop;
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
-/// Cycles of acquire and release per second on Redis, ours beside the raw floor of the same driver.
+use measure::Bench;
+use pace::Pace;
+use results::Results;
+use rows::{Backend, Row};
+
+/// Measures distlock beside the raw floor of each driver and beside its peers, on servers that it starts itself.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
-    /// How many rounds of all rows.
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// How long one row runs in one round, in milliseconds.
-    #[arg(long, default_value_t = 700)]
-    millis: u64,
-    /// How many names at once, each with a task of its own.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 128])]
-    names: Vec<usize>,
-    /// Only these rows of `floor`, `own` (thread) and `lent` (runtime), for a profiler.
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// Fewer and shorter rounds.
+    /// Only these backends.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    backend: Vec<Backend>,
+    /// Fewer and shorter rounds: two minutes for all backends.
     #[arg(long)]
     quick: bool,
+    /// Where performance.md and the folder performance/ are written: the project's docs/ after a whole run, else target/performance
+    /// beside the manifest.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// The command line to measure; built in release where it is not given.
+    #[arg(long, value_name = "PATH")]
+    distlock: Option<PathBuf>,
+    #[command(subcommand)]
+    what: Option<What>,
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-fn main() -> Result<(), Failure> {
-    let mut arguments = Arguments::parse();
-    if arguments.quick {
-        (arguments.rounds, arguments.millis) = (3, 300);
-    }
-    // What `#[tokio::main]` makes: a worker for each processor.
-    let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(measure(&arguments))
+#[derive(Subcommand)]
+enum What {
+    /// Writes tables, plots and the page again from the results of an earlier run.
+    Report {
+        /// The folder with performance/results.json.
+        #[arg(default_value = DOCS)]
+        out: PathBuf,
+    },
+    /// One worker of many processes; it takes its orders by lines.
+    #[command(hide = true)]
+    Worker { row: Row, backend: Backend },
+    /// A process that holds names and looks at what they cost.
+    #[command(hide = true)]
+    Hold { names: usize, millis: u64 },
+    /// Cycles on the memory backend, for a tool that counts instructions.
+    #[command(hide = true)]
+    Cycles { row: Row, count: u64 },
 }
 
-async fn measure(arguments: &Arguments) -> Result<(), Failure> {
-    let server = server::Redis::start()?;
-    let span = Duration::from_millis(arguments.millis);
-    let floor = Arc::new(floor::Floor::connect(server.url()).await?);
-    let own_thread = Arc::new(ours::Ours::connect(server.url(), None).await?);
-    let lent = Arc::new(ours::Ours::connect(server.url(), Some(tokio::runtime::Handle::current())).await?);
+/// Where a whole run writes.
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+/// Where a part of a run writes.
+const SCRATCH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/performance");
 
-    let wanted = |row: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == row);
-    let bar = indicatif::ProgressBar::new((arguments.rounds * arguments.names.len()) as u64);
-    let mut rows: Vec<Row> = arguments.names.iter().map(|names| Row { names: *names, ..Row::default() }).collect();
-    for _ in 0..arguments.rounds {
-        for row in &mut rows {
-            if wanted("floor") {
-                row.floor.push(rate(span, row.names, &floor).await?);
-            }
-            if wanted("own") {
-                row.own.push(rate(span, row.names, &own_thread).await?);
-            }
-            if wanted("lent") {
-                row.lent.push(rate(span, row.names, &lent).await?);
-            }
-            bar.inc(1);
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(stop) => {
+            eprintln!("distlock-bench: {stop:?}");
+            ExitCode::FAILURE
         }
     }
-    bar.finish_and_clear();
-    println!("| names | floor, cycles/s | own thread | ratio (min..max) | user's runtime | ratio (min..max) |");
-    println!("|---|---|---|---|---|---|");
-    for row in &rows {
-        println!(
-            "| {} | {:.0} | {:.0} | {} | {:.0} | {} |",
-            row.names,
-            median(&row.floor),
-            median(&row.own),
-            ratios(&row.own, &row.floor),
-            median(&row.lent),
-            ratios(&row.lent, &row.floor),
-        );
+}
+
+fn run(arguments: Arguments) -> Result<(), Stop> {
+    // As one process of many, or under a tool, with no thread that is not needed.
+    let small = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match arguments.what {
+        Some(What::Report { out }) => return report::write_again(&out),
+        Some(What::Worker { row, backend }) => return small()?.block_on(program::serve(row, backend)),
+        Some(What::Hold { names, millis }) => {
+            return small()?.block_on(measure::held::hold(names, Duration::from_millis(millis)));
+        }
+        Some(What::Cycles { row, count }) => return small()?.block_on(measure::instructions::cycles(row, count)),
+        None => {}
     }
+    let whole = arguments.backend.is_empty();
+    let backends = if whole { Backend::ALL.to_vec() } else { arguments.backend.clone() };
+    let out =
+        arguments.out.clone().unwrap_or_else(|| if whole && !arguments.quick { DOCS.into() } else { SCRATCH.into() });
+    let distlock = match (arguments.distlock, whole || backends.contains(&Backend::Sqlite)) {
+        (Some(path), _) => Some(path),
+        (None, true) => Some(measure::start_up::build()?),
+        (None, false) => None,
+    };
+    programs::prepare(&backends);
+    let start = Instant::now();
+    // What `#[tokio::main]` makes: a worker for each processor.
+    let runtime = tokio::runtime::Runtime::new()?;
+    let results = runtime.block_on(all(&backends, arguments.quick, distlock.as_deref()))?;
+    print!("{}", report::summary(&results));
+    report::write(&results, &out)?;
+    println!("\nWritten to {} after {}.", out.display(), HumanDuration(start.elapsed()));
     Ok(())
 }
 
-#[derive(Default)]
-struct Row {
-    names: usize,
-    floor: Vec<f64>,
-    own: Vec<f64>,
-    lent: Vec<f64>,
-}
+/// Stages of one backend.
+const STAGES: u64 = 5;
 
-/// Cycles per second of as many tasks as names, each on a name of its own.
-async fn rate<C: Cycle>(span: Duration, names: usize, cycle: &Arc<C>) -> Result<f64, Failure> {
-    let start = Instant::now();
-    let mut workers = tokio::task::JoinSet::new();
-    for n in 0..names {
-        let cycle = Arc::clone(cycle);
-        workers.spawn(async move {
-            let mut done = 0u64;
-            while start.elapsed() < span {
-                cycle.run(n).await?;
-                done += 1;
-            }
-            Ok::<_, Failure>(done)
-        });
+async fn all(backends: &[Backend], quick: bool, distlock: Option<&Path>) -> Result<Results, Stop> {
+    let pace = if quick { Pace::QUICK } else { Pace::FULL };
+    let mut results = Results { quick, machine: machine::facts(), ..Results::default() };
+    let bar = ProgressBar::new(backends.len() as u64 * STAGES + 3);
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len}\n{msg}")?);
+    bar.enable_steady_tick(Duration::from_millis(250));
+    for backend in backends {
+        bar.set_message(format!("{}: starting a server", backend.label()));
+        let server = servers::start(*backend).await?;
+        let url = server.url();
+        let mut bench = Bench { backend: *backend, url: &url, pace, bar: &bar, results: &mut results };
+        let mut rows = bench.open().await?;
+        measure::uncontended::run(&mut bench, &mut rows).await?;
+        bar.inc(1);
+        measure::round_trip::run(&mut bench).await?;
+        bar.inc(1);
+        measure::contended::run(&mut bench, &mut rows).await?;
+        bar.inc(1);
+        measure::hand_over::run(&mut bench, &mut rows).await?;
+        bar.inc(1);
+        measure::requests::run(&mut bench, &mut rows).await?;
+        bar.inc(1);
     }
-    let mut total = 0;
-    while let Some(done) = workers.join_next().await {
-        total += done??;
+    bar.set_message("held names, on all servers at once");
+    measure::held::run(backends, &pace, &mut results).await?;
+    bar.inc(1);
+    if let Some(distlock) = distlock {
+        bar.set_message("start-up of the command line");
+        measure::start_up::run(distlock, &pace, &mut results)?;
     }
-    Ok(total as f64 / start.elapsed().as_secs_f64())
-}
-
-/// One acquisition and one release of the `n`-th name.
-trait Cycle: Send + Sync + 'static {
-    fn run(&self, n: usize) -> impl Future<Output = Result<(), Failure>> + Send;
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn ratios(ours: &[f64], floor: &[f64]) -> String {
-    let ratios: Vec<f64> = ours.iter().zip(floor).map(|(a, b)| a / b).collect();
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    format!("{:.2} ({least:.2}..{most:.2})", median(&ratios))
+    bar.inc(1);
+    if backends.contains(&Backend::Memory) {
+        bar.set_message("instructions under valgrind");
+        measure::instructions::run(&pace, &mut results);
+    }
+    bar.finish_and_clear();
+    Ok(results)
 }

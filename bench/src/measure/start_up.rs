@@ -1,0 +1,58 @@
+//! How long `distlock run` takes for a command that does nothing, beside the command alone and flock(1).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use conformance_tests::{Stop, ensure};
+
+use crate::pace::Pace;
+use crate::results::Results;
+
+pub fn run(distlock: &Path, pace: &Pace, results: &mut Results) -> Result<(), Stop> {
+    let folder = tempfile::tempdir()?;
+    let url = format!("sqlite://{}", folder.path().join("locks.db").display());
+    let ours = || {
+        let mut command = Command::new(distlock);
+        command.env("DISTLOCK_URL", &url).args(["run", "start-up", "--", "true"]);
+        command
+    };
+    let flock = || {
+        let mut command = Command::new("flock");
+        command.arg(folder.path().join("flock")).arg("true");
+        command
+    };
+    // Makes the file.
+    timed(ours())?;
+    for _ in 0..pace.starts {
+        let mut add = |name: &str, millis| results.alone.entry(name.to_owned()).or_default().push(millis);
+        add("distlock run on SQLite", timed(ours())?);
+        add("true alone", timed(Command::new("true"))?);
+        if let Ok(millis) = timed(flock()) {
+            add("flock(1)", millis);
+        }
+    }
+    Ok(())
+}
+
+fn timed(mut command: Command) -> Result<f64, Stop> {
+    let start = Instant::now();
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let millis = start.elapsed().as_secs_f64() * 1e3;
+    let status = status.map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+    ensure!(status.success(), "{} failed: {status}", command.get_program().display());
+    Ok(millis)
+}
+
+/// The command line in release, built where it is not yet.
+pub fn build() -> Result<PathBuf, Stop> {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--release", "--message-format=json-render-diagnostics", "-p", "distlock", "--manifest-path"]);
+    let output = cargo.arg(manifest).stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "distlock cannot be built; give its path by --distlock");
+    let lines = String::from_utf8(output.stdout)?;
+    let made = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let program = made.filter_map(|made| Some(PathBuf::from(made.get("executable")?.as_str()?))).next_back();
+    Ok(program.ok_or("cargo built no distlock; give its path by --distlock")?)
+}
