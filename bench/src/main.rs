@@ -17,6 +17,7 @@ mod stats;
 mod tally;
 mod workers;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -130,7 +131,8 @@ async fn all(backends: &[Backend], quick: bool, distlock: Option<&Path>) -> Resu
         bar.set_message(format!("{}: starting a server", backend.label()));
         let server = servers::start(*backend).await?;
         let url = server.url();
-        let mut bench = Bench { backend: *backend, url: &url, pace, bar: &bar, results: &mut results };
+        let mut bench =
+            Bench { backend: *backend, url: &url, pace, bar: &bar, results: &mut results, out: BTreeSet::new() };
         let mut rows = bench.open().await?;
         measure::uncontended::run(&mut bench, &mut rows).await?;
         bar.inc(1);

@@ -9,6 +9,7 @@ pub mod round_trip;
 pub mod start_up;
 pub mod uncontended;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance_tests::Stop;
@@ -29,6 +30,8 @@ pub struct Bench<'a> {
     pub pace: Pace,
     pub bar: &'a ProgressBar,
     pub results: &'a mut Results,
+    /// Peers that failed, so that none of them is waited for twice.
+    pub out: BTreeSet<Row>,
 }
 
 impl Bench<'_> {
@@ -50,11 +53,17 @@ impl Bench<'_> {
         if matches!(row, Row::Ours | Row::OwnThread | Row::Floor) {
             return Err(format!("{} on {}: {stop:?}", row.label(), self.backend.label()).into());
         }
+        self.out.insert(row);
         let entry = (format!("{} ({})", row.label(), self.backend.label()), format!("{stop:?}"));
         if !self.results.left_out.contains(&entry) {
             self.results.left_out.push(entry);
         }
         Ok(())
+    }
+
+    /// Whether a row still takes part.
+    pub fn has(&self, row: Row) -> bool {
+        !self.out.contains(&row)
     }
 
     pub fn say(&self, what: &str, row: Row, size: usize) {

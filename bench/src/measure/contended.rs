@@ -19,6 +19,9 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
     for waiters in pace.waiters {
         for _ in 0..pace.contended.rounds {
             for (row, runner) in rows.iter_mut().filter(|(row, _)| row.waits(backend)) {
+                if !bench.has(*row) {
+                    continue;
+                }
                 bench.say("waiters of one process", *row, *waiters);
                 let grants = together(runner.as_mut(), *waiters, pace.contended.span).await;
                 note(bench, Measure::Contended, *row, *waiters, grants)?;
@@ -42,6 +45,9 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
         }
         for _ in 0..pace.contended.rounds {
             for (row, crowd) in &mut crowds {
+                if !bench.has(*row) {
+                    continue;
+                }
                 bench.say("waiters in processes", *row, *count);
                 let grants = together(crowd, *count, pace.contended.span).await;
                 note(bench, Measure::ContendedProcesses, *row, *count, grants)?;
@@ -57,7 +63,7 @@ fn takes_part(row: Row, bench: &Bench<'_>, count: usize) -> bool {
     match row {
         Row::Ours => true,
         Row::OwnThread => false,
-        _ => peers && !(row.is_program() && bench.results.quick),
+        _ => peers && bench.has(row) && !(row.is_program() && bench.results.quick),
     }
 }
 

@@ -14,6 +14,9 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
     let mut all = vec![Vec::new(); rows.len()];
     for _ in 0..share.rounds {
         for ((row, runner), all) in rows.iter_mut().zip(&mut all) {
+            if !bench.has(*row) {
+                continue;
+            }
             bench.say("hand-over between clients", *row, 2);
             let name = fresh("turns");
             let order = Order { mode: Mode::Turns, name, workers: 2, span: share.span, hold: IDLE_HOLD };
@@ -31,7 +34,7 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
             }
         }
     }
-    for ((row, _), all) in rows.iter().zip(&all) {
+    for ((row, _), all) in rows.iter().zip(&all).filter(|(_, all)| !all.is_empty()) {
         bench.results.set_curve((backend, Measure::HandOver, *row, 2), curve(all));
     }
     Ok(())

@@ -19,6 +19,9 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
     for waiters in pace.waiters {
         // The home of our keepers makes no difference to the server.
         for (row, runner) in rows.iter_mut().filter(|(row, _)| row.waits(backend) && *row != Row::OwnThread) {
+            if !bench.has(*row) {
+                continue;
+            }
             bench.say("requests with waiters", *row, *waiters);
             match per_grant(bench, runner.as_mut(), *waiters).await {
                 Ok(count) => bench.results.add((backend, Measure::Requests, *row, *waiters), &[("requests", count)]),

@@ -20,7 +20,8 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
     for names in pace.names {
         for round in 0..=pace.uncontended.rounds {
             for (row, runner) in rows.iter_mut() {
-                if row.is_program() && (*names > PROGRAM_NAMES || round > PROGRAM_ROUNDS) {
+                let has_enough = row.is_program() && (*names > PROGRAM_NAMES || round > PROGRAM_ROUNDS);
+                if has_enough || !bench.has(*row) {
                     continue;
                 }
                 bench.say("uncontended names", *row, *names);

@@ -87,9 +87,13 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<Plot>, Stop> {
             by_size(Measure::Requests, "requests"),
         )?;
     }
-    let axes = Axes { x: "held names", y: "requests/s", steep: true };
-    let title = "Requests per second while names are held, TTL 30 s".to_owned();
-    put("held.svg".into(), title, Measure::Held, &axes, held(results))?;
+    for (file, figure, unit, title, y) in [
+        ("held-requests.svg", "requests", 1.0, "Requests per second while names are held, TTL 30 s", "requests/s"),
+        ("held-memory.svg", "memory", 1024.0, "Memory of a process that holds names, beyond an empty manager", "KiB"),
+    ] {
+        let axes = Axes { x: "held names", y, steep: true };
+        put(file.into(), title.into(), Measure::Held, &axes, held(results, figure, unit))?;
+    }
     Ok(plots)
 }
 
@@ -112,10 +116,10 @@ fn curves(results: &Results, backend: Backend) -> Vec<Line> {
     backend.rows().iter().filter_map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
-fn held(results: &Results) -> Vec<Line> {
+fn held(results: &Results, figure: &str, unit: f64) -> Vec<Line> {
     let line = |backend: Backend| {
         let points = results.of(backend, Measure::Held);
-        let points = points.filter_map(|point| Some((point.size as f64, point.median("requests")?)));
+        let points = points.filter_map(|point| Some((point.size as f64, point.median(figure)? / unit)));
         Line { label: backend.label().into(), points: points.collect() }
     };
     results.backends().into_iter().map(line).filter(|line| !line.points.is_empty()).collect()
