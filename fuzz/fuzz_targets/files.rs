@@ -4,15 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 
-mod cli {
-    #[path = "../../distlock/src/cli/exit.rs"]
-    pub(crate) mod exit;
-    #[path = "../../distlock/src/cli/file.rs"]
-    pub(crate) mod file;
-}
+#[path = "../../distlock/src/cli/exit.rs"]
+mod exit;
+#[path = "../../distlock/src/cli/file.rs"]
+mod file;
 
 fuzz_target!(|text: &str| {
-    match cli::file::parse(text) {
+    match file::parse(text) {
         Ok(settings) => {
             for value in [settings.url, settings.namespace, settings.ttl, settings.wait].into_iter().flatten() {
                 assert!((1..=text.lines().count() + 1).contains(&value.line));

@@ -14,8 +14,10 @@ fuzz_target!(|text: &str| {
         judge(lock_sqlite::SqliteConfig::from_url(&url));
     }
     assert!(distlock::redact(text).len() <= text.len() + 16 * text.matches(['&', '?', ':']).count() + 16);
-    let refuses: distlock::Open = |_| Box::pin(async { Err(LockError::new(ErrorKind::Config, "nothing is dialled here")) });
-    let registry = ["redis", "sqlite", "zk"].into_iter().fold(Registry::empty(), |known, scheme| known.with(scheme, refuses));
+    let refuses: distlock::Open =
+        |_| Box::pin(async { Err(LockError::new(ErrorKind::Config, "nothing is dialled here")) });
+    let registry =
+        ["redis", "sqlite", "zk"].into_iter().fold(Registry::empty(), |known, scheme| known.with(scheme, refuses));
     let opened = futures_executor::block_on(Options::new().registry(registry).connect(text));
     judge(opened.map(|_| "connected"));
 });
