@@ -79,11 +79,11 @@ pub(super) fn marks(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
             .lost
             .as_ref()
             .filter(|(at, _)| *at + slack() / 10 < end && !weather.touched(attempt.worker, asked, *at));
-        if let Some((at, reason)) = reason.filter(|(_, reason)| reason != "force_released") {
-            if weather.forgets(name, asked, *at).next().is_none() {
-                let text = format!("token {} was revoked, and its loss gives the reason '{reason}'", attempt.token);
-                found.push(Finding::new("untold", name, (asked, *at), vec![number], text));
-            }
+        if let Some((at, reason)) = reason.filter(|(_, reason)| reason != "force_released")
+            && weather.forgets(name, asked, *at).next().is_none()
+        {
+            let text = format!("token {} was revoked, and its loss gives the reason '{reason}'", attempt.token);
+            found.push(Finding::new("untold", name, (asked, *at), vec![number], text));
         }
         for (other_number, other) in record.attempts.iter().enumerate() {
             let beside = other.name == *name
