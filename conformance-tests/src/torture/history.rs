@@ -121,19 +121,18 @@ pub(super) fn read(path: &Path) -> Result<Vec<(Nanos, What)>, Stop> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_history_survives_a_cut_last_line() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a file");
         let path = folder.path().join("h");
-        let log = Log::create(&path).unwrap();
+        let log = Log::create(&path).expect("a file");
         log.write_at(5, What::Lost { id: 1, reason: "expired".into() });
         log.write(What::End);
-        File::options().append(true).open(&path).unwrap().write_all(b"[7,{\"Lo").unwrap();
-        let events = read(&path).map_err(|_| ()).unwrap();
+        File::options().append(true).open(&path).expect("a file").write_all(b"[7,{\"Lo").expect("a file");
+        let events = read(&path).map_err(|_| ()).expect("a history");
         assert_eq!(events[0], (5, What::Lost { id: 1, reason: "expired".into() }));
         assert_eq!((events.len(), &events[1].1), (2, &What::End));
     }
