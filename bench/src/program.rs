@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::process::Process;
 use conformance_tests::{Stop, ensure};
+use tokio::io::AsyncBufReadExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -144,12 +145,13 @@ pub fn backend_argument(backend: Backend) -> String {
 
 /// The worker's side: the address, then orders until the input ends.
 pub async fn serve(row: Row, backend: Backend) -> Result<(), Stop> {
-    let mut lines = std::io::stdin().lines();
-    let address = lines.next().ok_or("a worker needs an address")??;
+    // Without blocking: heart-beats must go on between the orders.
+    let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+    let address = lines.next_line().await?.ok_or("a worker needs an address")?;
     let mut runner = row.open(backend, address.trim(), 1).await?;
     println!("ready");
-    for line in lines {
-        let grants = runner.run(&line?.parse()?).await?;
+    while let Some(line) = lines.next_line().await? {
+        let grants = runner.run(&line.parse()?).await?;
         println!("{}", serde_json::to_string(&grants)?);
     }
     Ok(())
