@@ -1,6 +1,7 @@
 //! Measures distlock beside the least that its drivers could do and beside its peers, on servers that it starts itself, and writes
 //! tables, plots and a page.
 
+mod build;
 mod clock;
 mod grants;
 mod machine;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use conformance_tests::Stop;
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use measure::Bench;
 use pace::Pace;
@@ -66,9 +67,6 @@ enum What {
     /// A process that holds names and looks at what they cost.
     #[command(hide = true)]
     Hold { names: usize, millis: u64 },
-    /// Cycles on the memory backend, for a tool that counts instructions.
-    #[command(hide = true)]
-    Cycles { row: Row, count: u64 },
 }
 
 /// Where a whole run writes.
@@ -95,7 +93,6 @@ fn run(arguments: Arguments) -> Result<(), Stop> {
         Some(What::Hold { names, millis }) => {
             return small()?.block_on(measure::held::hold(names, Duration::from_millis(millis)));
         }
-        Some(What::Cycles { row, count }) => return small()?.block_on(measure::instructions::cycles(row, count)),
         None => {}
     }
     let whole = arguments.backend.is_empty();
@@ -104,24 +101,30 @@ fn run(arguments: Arguments) -> Result<(), Stop> {
         arguments.out.clone().unwrap_or_else(|| if whole && !arguments.quick { DOCS.into() } else { SCRATCH.into() });
     let distlock = match (arguments.distlock, whole || backends.contains(&Backend::Sqlite)) {
         (Some(path), _) => Some(path),
-        (None, true) => Some(measure::start_up::build()?),
+        (None, true) => Some(build::distlock()?),
         (None, false) => None,
     };
+    let cycles = if backends.contains(&Backend::Memory) { Some(build::cycles()?) } else { None };
     programs::prepare(&backends);
     let start = Instant::now();
     // What `#[tokio::main]` makes: a worker for each processor.
     let runtime = tokio::runtime::Runtime::new()?;
-    let results = runtime.block_on(all(&backends, arguments.quick, distlock.as_deref()))?;
+    let results = runtime.block_on(all(&backends, arguments.quick, distlock.as_deref(), cycles.as_deref()))?;
     print!("{}", report::summary(&results));
     report::write(&results, &out)?;
-    println!("\nWritten to {} after {}.", out.display(), HumanDuration(start.elapsed()));
+    println!("\nWritten to {} after {} s.", out.display(), start.elapsed().as_secs());
     Ok(())
 }
 
 /// Stages of one backend.
 const STAGES: u64 = 5;
 
-async fn all(backends: &[Backend], quick: bool, distlock: Option<&Path>) -> Result<Results, Stop> {
+async fn all(
+    backends: &[Backend],
+    quick: bool,
+    distlock: Option<&Path>,
+    cycles: Option<&Path>,
+) -> Result<Results, Stop> {
     let pace = if quick { Pace::QUICK } else { Pace::FULL };
     let mut results = Results { quick, machine: machine::facts(), ..Results::default() };
     let bar = ProgressBar::new(backends.len() as u64 * STAGES + 3);
@@ -153,9 +156,9 @@ async fn all(backends: &[Backend], quick: bool, distlock: Option<&Path>) -> Resu
         measure::start_up::run(distlock, &pace, &mut results)?;
     }
     bar.inc(1);
-    if backends.contains(&Backend::Memory) {
+    if let Some(cycles) = cycles {
         bar.set_message("instructions under valgrind");
-        measure::instructions::run(&pace, &mut results);
+        measure::instructions::run(cycles, &pace, &mut results);
     }
     bar.finish_and_clear();
     Ok(results)

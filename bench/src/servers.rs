@@ -41,6 +41,18 @@ pub async fn start(backend: Backend) -> Result<Running, Stop> {
         Backend::Etcd => Box::new(EtcdHarness { members: 1 }),
     };
     let started = harness.start().await;
-    let instance = started.map_err(|stop| format!("{} cannot be measured: {stop:?}", backend.label()))?;
+    let instance = started
+        .map_err(|stop| format!("{} cannot be measured: {stop:?}; it needs {}", backend.label(), packages(backend)))?;
     Ok(Running { instance, backend })
+}
+
+/// What its server is installed with.
+fn packages(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Memory | Backend::Sqlite => "nothing but a temporary folder",
+        Backend::Redis => "redis-server; on Debian: apt-get install redis-server",
+        Backend::Mysql => "mariadbd; on Debian: apt-get install mariadb-server",
+        Backend::Zk => "java and ZooKeeper; on Debian: apt-get install zookeeper default-jre-headless",
+        Backend::Etcd => "etcd; on Debian: apt-get install etcd-server",
+    }
 }

@@ -1,9 +1,9 @@
 //! Instructions of a cycle on the memory backend, counted by valgrind, so that no other load on the machine changes them.
 
+use std::path::Path;
 use std::process::Command;
 
 use conformance_tests::{Stop, ensure};
-use distlock::Options;
 
 use crate::pace::Pace;
 use crate::results::Results;
@@ -12,11 +12,12 @@ use crate::rows::Row;
 /// Cycles of the run that is taken off, since it has all that the start costs.
 const FEW: u64 = 200;
 
-pub fn run(pace: &Pace, results: &mut Results) {
+/// With the program of `cycles/`.
+pub fn run(cycles: &Path, pace: &Pace, results: &mut Results) {
     for row in [Row::Ours, Row::OwnThread] {
         let many = FEW + pace.instructions;
-        let few = counted(row, FEW);
-        let each = few.and_then(|few| Ok((counted(row, many)? - few) as f64 / (many - FEW) as f64));
+        let few = counted(cycles, row, FEW);
+        let each = few.and_then(|few| Ok((counted(cycles, row, many)? - few) as f64 / (many - FEW) as f64));
         let name = format!("instructions, {}", row.label());
         match each {
             Ok(each) => results.alone.entry(name).or_default().push(each),
@@ -25,10 +26,10 @@ pub fn run(pace: &Pace, results: &mut Results) {
     }
 }
 
-fn counted(row: Row, cycles: u64) -> Result<u64, Stop> {
+fn counted(program: &Path, row: Row, cycles: u64) -> Result<u64, Stop> {
     let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(std::env::current_exe()?);
-    let output = valgrind.args(["cycles", &row.argument(), &cycles.to_string()]).output();
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    let output = valgrind.args([row.argument(), cycles.to_string()]).output();
     let output = output.map_err(|_| "valgrind is not installed; on Debian: apt-get install valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "under valgrind: {said}");
@@ -39,19 +40,6 @@ fn counted(row: Row, cycles: u64) -> Result<u64, Stop> {
 fn collected(said: &str) -> Option<u64> {
     let line = said.lines().find(|line| line.contains("Collected :"))?;
     line.split_whitespace().next_back()?.parse().ok()
-}
-
-/// What valgrind looks at: so many cycles and nothing else.
-pub async fn cycles(row: Row, cycles: u64) -> Result<(), Stop> {
-    let mut options = Options::new();
-    if row == Row::Ours {
-        options = options.runtime(tokio::runtime::Handle::current());
-    }
-    let locks = options.connect("memory:").await?;
-    for _ in 0..cycles {
-        locks.lock("cycle").acquire().await?.release().await?;
-    }
-    Ok(locks.close().await?)
 }
 
 #[cfg(test)]

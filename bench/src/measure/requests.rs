@@ -3,6 +3,7 @@
 use conformance_tests::{Stop, ensure};
 
 use super::{Bench, Rows, fresh};
+use crate::clock::now;
 use crate::order::{Mode, Order};
 use crate::pace::HOLD;
 use crate::program::Processes;
@@ -38,11 +39,21 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Counted in the middle of a run, where neither the first requests nor those that give up at the end weigh.
 async fn per_grant(bench: &Bench<'_>, runner: &mut dyn Runner, workers: usize) -> Result<f64, Stop> {
-    let tally = Tally::start(bench.url).await?;
-    let order = Order { mode: Mode::Together, name: fresh("counted"), workers, span: bench.pace.requests, hold: HOLD };
-    let grants = runner.run(&order).await?;
-    let requests = tally.stop().await?;
-    ensure!(grants.count() > 0, "nobody got the lock");
-    Ok(requests as f64 / grants.count() as f64)
+    let span = bench.pace.requests;
+    let order = Order { mode: Mode::Together, name: fresh("counted"), workers, span, hold: HOLD };
+    let counted = async {
+        tokio::time::sleep(span / 4).await;
+        let tally = Tally::start(bench.url).await?;
+        let start = now();
+        tokio::time::sleep(span / 2).await;
+        let requests = tally.stop().await?;
+        Ok::<_, Stop>((requests, start..now()))
+    };
+    let (grants, counted) = tokio::join!(runner.run(&order), counted);
+    let (requests, window) = counted?;
+    let grants = grants?.0.iter().flatten().filter(|grant| window.contains(&grant.1)).count();
+    ensure!(grants > 0, "nobody got the lock");
+    Ok(requests as f64 / grants as f64)
 }

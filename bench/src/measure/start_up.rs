@@ -1,6 +1,6 @@
 //! How long `distlock run` takes for a command that does nothing, beside the command alone and flock(1).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -42,17 +42,4 @@ fn timed(mut command: Command) -> Result<f64, Stop> {
     let status = status.map_err(|e| format!("{}: {e}", command.get_program().display()))?;
     ensure!(status.success(), "{} failed: {status}", command.get_program().display());
     Ok(millis)
-}
-
-/// The command line in release, built where it is not yet.
-pub fn build() -> Result<PathBuf, Stop> {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--release", "--message-format=json-render-diagnostics", "-p", "distlock", "--manifest-path"]);
-    let output = cargo.arg(manifest).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "distlock cannot be built; give its path by --distlock");
-    let lines = String::from_utf8(output.stdout)?;
-    let made = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let program = made.filter_map(|made| Some(PathBuf::from(made.get("executable")?.as_str()?))).next_back();
-    Ok(program.ok_or("cargo built no distlock; give its path by --distlock")?)
 }

@@ -12,6 +12,8 @@ use crate::results::Measure;
 const PROGRAM_NAMES: usize = 16;
 const PROGRAM_ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(50);
+/// A virtual machine compiles what it meets often.
+const PROGRAM_WARM_UP: Duration = Duration::from_millis(300);
 
 pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
     let pace = bench.pace;
@@ -26,7 +28,11 @@ pub async fn run(bench: &mut Bench<'_>, rows: &mut Rows) -> Result<(), Stop> {
                 }
                 bench.say("uncontended names", *row, *names);
                 // The first round makes what must be there: scripts, folders, connections.
-                let span = if round == 0 { WARM_UP } else { pace.uncontended.span };
+                let span = match (round, row.is_program()) {
+                    (0, true) => PROGRAM_WARM_UP,
+                    (0, false) => WARM_UP,
+                    _ => pace.uncontended.span,
+                };
                 match runner.run(&order(*names, span)).await {
                     Err(stop) => bench.leave_out(*row, stop)?,
                     Ok(_) if round == 0 => {}

@@ -49,7 +49,7 @@ question to the same server in the same run, asked one at a time: `PING` on Redi
     },
     Chapter {
         title: "Requests for each grant, waiters in one process",
-        words: "What reaches the server while tasks of one process want the same name, held for 1 ms, divided by the grants. On Redis each request is seen by `MONITOR`, without \
+        words: "What reaches the server while tasks of one process want the same name, held for 1 ms, divided by the grants, in the middle half of a run. On Redis each request is seen by `MONITOR`, without \
 the commands that run inside scripts; on MySQL statements, on ZooKeeper packets and on etcd messages of gRPC are counted by the server.",
         table: |results| tables::requests(results, Measure::Requests, "waiters"),
         plots: Some(Measure::Requests),
@@ -111,7 +111,9 @@ fn left_out(results: &Results) -> String {
     if results.left_out.is_empty() {
         return "Nothing.\n".into();
     }
-    let line = |(name, reason): &(String, String)| format!("- {name}: {}\n", reason.replace('\n', " "));
+    // The cause stands at the beginning of what a tool says.
+    let short = |reason: &str| reason.replace('\n', " ").chars().take(300).collect::<String>();
+    let line = |(name, reason): &(String, String)| format!("- {name}: {}\n", short(reason));
     results.left_out.iter().map(line).collect()
 }
 

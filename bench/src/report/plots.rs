@@ -34,6 +34,8 @@ pub struct Plot {
 /// What a line shows.
 struct Line {
     label: String,
+    /// The same in all plots of a backend.
+    color: usize,
     points: Vec<(f64, f64)>,
 }
 
@@ -98,31 +100,31 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<Plot>, Stop> {
 }
 
 fn by_size(results: &Results, backend: Backend, measure: Measure, figure: &str) -> Vec<Line> {
-    let line = |row: &Row| {
+    let line = |(color, row): (usize, &Row)| {
         let points = results.of(backend, measure).filter(|point| point.row == *row);
         let mut points: Vec<_> = points.filter_map(|point| Some((point.size as f64, point.median(figure)?))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line { label: row.label().into(), points }
+        Line { label: row.label().into(), color, points }
     };
-    backend.rows().iter().map(line).filter(|line| !line.points.is_empty()).collect()
+    backend.rows().iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
 fn curves(results: &Results, backend: Backend) -> Vec<Line> {
-    let line = |row: &Row| {
+    let line = |(color, row): (usize, &Row)| {
         let point = results.find(backend, Measure::HandOver, *row, 2)?;
         let points = point.curve.iter().enumerate().map(|(percent, micros)| (micros.max(0.1) / 1e3, percent as f64));
-        Some(Line { label: row.label().into(), points: points.collect() })
+        Some(Line { label: row.label().into(), color, points: points.collect() })
     };
-    backend.rows().iter().filter_map(line).filter(|line| !line.points.is_empty()).collect()
+    backend.rows().iter().enumerate().filter_map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
 fn held(results: &Results, figure: &str, unit: f64) -> Vec<Line> {
-    let line = |backend: Backend| {
+    let line = |(color, backend): (usize, Backend)| {
         let points = results.of(backend, Measure::Held);
         let points = points.filter_map(|point| Some((point.size as f64, point.median(figure)? / unit)));
-        Line { label: backend.label().into(), points: points.collect() }
+        Line { label: backend.label().into(), color, points: points.collect() }
     };
-    results.backends().into_iter().map(line).filter(|line| !line.points.is_empty()).collect()
+    results.backends().into_iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
 /// A chart with the names of its lines beside it.
@@ -144,16 +146,17 @@ fn svg(title: &str, axes: &Axes, lines: &[Line]) -> Result<String, Stop> {
             .x_label_area_size(42)
             .y_label_area_size(70)
             .build_cartesian_2d((least_x..most_x.max(least_x * 1.1)).log_scale(), bottom..top)?;
-        let y_label = |y: &f64| number(if axes.steep { 10_f64.powf(*y) } else { *y });
+        let y_label = |y: &f64| tick(if axes.steep { 10_f64.powf(*y) } else { *y });
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .x_desc(axes.x)
             .y_desc(axes.y)
-            .x_label_formatter(&|x| number(*x))
+            .x_label_formatter(&|x| tick(*x))
             .y_label_formatter(&y_label)
             .draw()?;
-        for (number, (line, color)) in lines.iter().zip(COLORS.iter().cycle()).enumerate() {
+        for (number, line) in lines.iter().enumerate() {
+            let color = COLORS[line.color % COLORS.len()];
             let width = if line.label.starts_with("ours") { 3 } else { 2 };
             let points = line.points.iter().map(|(x, y)| (*x, up(*y)));
             // A distribution has too many points to mark each.
@@ -166,6 +169,12 @@ fn svg(title: &str, axes: &Axes, lines: &[Line]) -> Result<String, Stop> {
         root.present()?;
     }
     Ok(text)
+}
+
+/// A number at an axis: without zeros that say nothing.
+fn tick(value: f64) -> String {
+    let text = number(value);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// The least and the greatest; of nothing, one and one.
@@ -183,7 +192,7 @@ mod tests {
     #[test]
     fn a_plot_names_its_lines_and_axes() -> Result<(), Stop> {
         let axes = Axes { x: "names", y: "cycles/s", steep: false };
-        let line = |label: &str, points: &[(f64, f64)]| Line { label: label.into(), points: points.into() };
+        let line = |label: &str, points: &[(f64, f64)]| Line { label: label.into(), color: 0, points: points.into() };
         let lines = [line("ours", &[(1.0, 100.0), (128.0, 900.0)]), line("theirs & co", &[(1.0, 50.0)])];
         let text = svg("a title", &axes, &lines)?;
         for part in ["<svg", "a title", "names", "cycles/s", "ours", "theirs &amp; co", "</svg>"] {
@@ -194,9 +203,14 @@ mod tests {
     }
 
     #[test]
+    fn ticks_are_short() {
+        assert_eq!([1.0, 10.0, 0.5, 1_000.0, 0.0].map(tick), ["1", "10", "0.5", "1,000", "0"]);
+    }
+
+    #[test]
     fn a_steep_plot_bears_nothing_and_one_point() -> Result<(), Stop> {
         let axes = Axes { x: "names", y: "requests/s", steep: true };
-        let text = svg("held", &axes, &[Line { label: "Redis".into(), points: vec![(1.0, 0.0)] }])?;
+        let text = svg("held", &axes, &[Line { label: "Redis".into(), color: 9, points: vec![(1.0, 0.0)] }])?;
         assert!(text.contains("</svg>") && !text.contains("NaN"), "{text}");
         Ok(())
     }

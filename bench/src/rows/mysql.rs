@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::Stop;
-use distributed_lock_core::{DistributedLock as _, LockHandle as _, LockProvider as _};
+use distributed_lock_core::{DistributedLock as _, LockError, LockHandle as _, LockProvider as _};
 use distributed_lock_mysql::{MySqlLockHandle, MySqlLockProvider};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::pool::PoolConnection;
@@ -14,6 +14,8 @@ use crate::workers::Client;
 const CONNECTIONS: u32 = 4;
 /// A lock of the server takes a connection for each holder and each waiter.
 const ENOUGH: u32 = 200;
+/// In short waits, so that one that was dropped does not take the name much later.
+const LIMIT: Duration = Duration::from_secs(1);
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS bench_floor (name VARBINARY(255) PRIMARY KEY, owner CHAR(32) NOT NULL)";
 const OWNER: &str = "0123456789abcdef0123456789abcdef";
 
@@ -59,8 +61,7 @@ impl Client for GetLock {
     async fn acquire(&self, name: &str) -> Result<Self::Held, Stop> {
         let mut connection = self.0.acquire().await?;
         loop {
-            // In short waits, so that one that was dropped does not take the name much later.
-            let ask = sqlx::query_scalar::<_, Option<i64>>("SELECT GET_LOCK(?, 1)").bind(name);
+            let ask = sqlx::query_scalar::<_, Option<i64>>("SELECT GET_LOCK(?, ?)").bind(name).bind(LIMIT.as_secs());
             if ask.fetch_one(&mut *connection).await? == Some(1) {
                 return Ok((connection, name.to_owned()));
             }
@@ -87,7 +88,14 @@ impl Client for DistributedLock {
     type Held = MySqlLockHandle;
 
     async fn acquire(&self, name: &str) -> Result<Self::Held, Stop> {
-        Ok(self.0.create_lock(name).acquire(None).await?)
+        let lock = self.0.create_lock(name);
+        // Without a limit it asks for a negative one, which MariaDB refuses.
+        loop {
+            match lock.acquire(Some(LIMIT)).await {
+                Err(LockError::Timeout(_)) => {}
+                held => return Ok(held?),
+            }
+        }
     }
 
     async fn release(&self, held: Self::Held) -> Result<(), Stop> {
