@@ -1,6 +1,6 @@
 //! What many held names cost while nothing happens. All servers at once: what is counted does not depend on speed.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use conformance_tests::load::gauge::{self, Footprint};
@@ -8,6 +8,9 @@ use conformance_tests::{Stop, ensure};
 use distlock::Options;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::pace::Pace;
 use crate::results::{Measure, Results};
@@ -19,6 +22,8 @@ use crate::tally::Tally;
 const AT_ONCE: usize = 100;
 /// Under such a load an answer may take its time.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the names may take to be taken.
+const TAKING: Duration = Duration::from_secs(75);
 /// What was only needed to take the names is over then.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -36,40 +41,56 @@ pub async fn run(backends: &[Backend], pace: &Pace, results: &mut Results) -> Re
     let watched = backends.iter().filter(|backend| backend.counts()).map(|backend| watch(*backend, pace));
     for (backend, seen) in try_join_all(watched).await? {
         for (names, seen) in seen {
-            let figures = [
-                ("requests", seen.requests_per_second),
-                ("connections", seen.connections as f64),
-                ("memory", seen.memory as f64),
-                ("tasks", seen.tasks as f64),
-                ("lost", seen.lost as f64),
-            ];
-            results.add((backend, Measure::Held, Row::Ours, names), &figures);
+            match seen {
+                Ok(seen) => results.add((backend, Measure::Held, Row::Ours, names), &seen.figures()),
+                // A server may be too slow for so many; the rest of the run is worth keeping.
+                Err(stop) => {
+                    results.left_out.push((format!("{names} held names on {}", backend.label()), format!("{stop:?}")));
+                }
+            }
         }
     }
     Ok(())
 }
 
+impl Seen {
+    fn figures(&self) -> [(&str, f64); 5] {
+        [
+            ("requests", self.requests_per_second),
+            ("connections", self.connections as f64),
+            ("memory", self.memory as f64),
+            ("tasks", self.tasks as f64),
+            ("lost", self.lost as f64),
+        ]
+    }
+}
+
+/// What came of each number of names.
+type All = Vec<(usize, Result<Seen, Stop>)>;
+
 /// One server, and for each number of names a process of its own, whose memory nobody else touches.
-async fn watch(backend: Backend, pace: &Pace) -> Result<(Backend, Vec<(usize, Seen)>), Stop> {
+async fn watch(backend: Backend, pace: &Pace) -> Result<(Backend, All), Stop> {
     let server = servers::start(backend).await?;
     let mut all = Vec::new();
     for names in pace.held {
-        let (url, names, span) = (server.url(), *names, pace.held_span);
-        let said = tokio::task::spawn_blocking(move || child(&url, names, span)).await??;
-        all.push((names, serde_json::from_str(&said)?));
+        all.push((*names, child(&server.url(), *names, pace.held_span).await));
     }
     Ok((backend, all))
 }
 
-fn child(url: &str, names: usize, span: Duration) -> Result<String, Stop> {
-    use std::io::Write;
+async fn child(url: &str, names: usize, span: Duration) -> Result<Seen, Stop> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["hold", &names.to_string(), &span.as_millis().to_string()]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    writeln!(child.stdin.as_mut().ok_or("a child without pipes")?, "{url}")?;
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "a process that should hold {names} names failed");
-    Ok(String::from_utf8(output.stdout)?)
+    command.args(["hold", &names.to_string(), &span.as_millis().to_string()]).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    // Through the pipe and not by arguments: a URL may hold a password.
+    let mut input = child.stdin.take().ok_or("a child without pipes")?;
+    input.write_all(format!("{url}\n").as_bytes()).await?;
+    let ended = timeout(span + TAKING, child.wait_with_output()).await;
+    let output = ended.map_err(|_| format!("they could not be taken and watched within {:?}", span + TAKING))??;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "the process that should hold them failed: {complaint}");
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// The child's side; the URL stands in its standard input.
