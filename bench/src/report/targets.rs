@@ -48,7 +48,13 @@ impl Targets<'_> {
             Bound::AtLeast(least) => (value >= least, format!("at least {}", unit(least)), least / value),
             Bound::AtMost(most) => (value <= most, format!("at most {}", unit(most)), value / most),
         };
-        let verdict = if good { "met".to_owned() } else { format!("**short** by {} x", number(short)) };
+        let verdict = if !good && !short.is_finite() {
+            "**short**".to_owned()
+        } else if good {
+            "met".to_owned()
+        } else {
+            format!("**short** by {} x", number(short))
+        };
         self.lines.push(vec![what, words, unit(value), verdict]);
     }
 
@@ -173,6 +179,8 @@ impl Targets<'_> {
         for backend in NETWORKED {
             let Some(point) = self.point(backend, Measure::Held, Row::Ours, most) else { continue };
             let (requests, memory) = (point.median("requests"), point.median("memory"));
+            let what = format!("{}, {} held names, lost meanwhile", backend.label(), number(most as f64));
+            self.judge(what, Bound::AtMost(0.0), number, point.median("lost"));
             let each = |value: Option<f64>| value.map(|value| value / most as f64);
             if matches!(backend, Backend::Redis | Backend::Mysql) {
                 let what =
