@@ -109,10 +109,24 @@ fn spawn_on_lasting_thread(mut command: Command) -> io::Result<Child> {
     child.recv().map_err(|_| gone())?
 }
 
-/// A port of the loopback interface that nobody listens on now.
+/// A port of the loopback interface that nobody listens on now, and that the system gives to no outgoing connection: a server that is killed
+/// finds it free when it is started again.
 ///
 /// # Errors
 /// What the operating system says.
 pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    const FIRST: u16 = 10_000;
+    /// Systems take ports for connections from 32,768 on, or higher.
+    const COUNT: u16 = 22_000;
+    let mut tries = 100;
+    loop {
+        let mut dice = [0; 2];
+        getrandom::fill(&mut dice).map_err(io::Error::other)?;
+        let port = FIRST + u16::from_le_bytes(dice) % COUNT;
+        tries -= 1;
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
+            bound => return bound.map(|_| port),
+        }
+    }
 }

@@ -144,7 +144,13 @@ fn a_backend_that_is_not_there_names_its_feature() {
         ("etcd://h1:2379,h2:2379", &["not built in", "with the feature 'etcd'"][..]),
         #[cfg(not(feature = "redis"))]
         ("redis://h/", &["not built in", "with the feature 'redis'"][..]),
-        ("mongodb://h/", &["'mongodb'", "memory, sqlite, redis, rediss, mysql, zk, etcd"][..]),
+        (
+            "mongodb://h/",
+            &[
+                "'mongodb'",
+                "memory, sqlite, redis, rediss, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, mysql, zk, etcd",
+            ][..],
+        ),
         ("memory:?colour=red", &["'colour'"][..]),
         ("sqlite:///tmp/x.db?colour=red", &["'colour'"][..]),
     ] {
