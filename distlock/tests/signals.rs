@@ -129,11 +129,11 @@ fn commands_never_overlap_whatever_ends_the_tools() {
 #[test]
 fn a_cron_job_longer_than_its_period_skips_runs() {
     let lab = Lab::new();
-    let job = "set -C; echo >inside || { echo overlap >>overlaps; exit 1; }; sleep 1.2; rm inside; echo >>runs";
+    let job = "set -C; echo >inside || { echo overlap >>overlaps; exit 1; }; sleep 2.2; rm inside; echo >>runs";
     let mut tools = Vec::new();
     let start = Instant::now();
-    for i in 1..=20 {
-        tools.push(lab.start(&["run", "cron", "--ttl", "400ms", "--no-wait", "--", "sh", "-c", job]));
+    for i in 1..=30 {
+        tools.push(lab.start(&["run", "cron", "--ttl", "1s", "--no-wait", "--", "sh", "-c", job]));
         std::thread::sleep((start + i * Duration::from_millis(250)).saturating_duration_since(Instant::now()));
     }
     let codes: Vec<i32> = tools.into_iter().map(|tool| tool.wait().code()).collect();

@@ -23,6 +23,8 @@ pub(crate) struct MysqlLease {
     token: FencingToken,
     clock: Clock,
     valid_until: Deadline,
+    /// A renewal has found that it is not this owner's any more.
+    lost: bool,
 }
 
 impl MysqlLease {
@@ -36,6 +38,7 @@ impl MysqlLease {
             token: FencingToken::new(taken.token),
             clock: request.clock.clone(),
             valid_until: Deadline::valid_until(taken.sent, ttl),
+            lost: false,
         }
     }
 
@@ -59,6 +62,7 @@ impl MysqlLease {
                 return Ok(Renewal::Renewed);
             }
             let state = store.state(&mut link, &self.name).await?;
+            self.lost = true;
             return Ok(Renewal::Lost(match state.lease {
                 Some(lease) if lease.is_revoked() => LostReason::ForceReleased,
                 Some(_) => LostReason::TakenOver,
@@ -75,12 +79,14 @@ impl MysqlLease {
             Err(e) if e.broke => {}
             done => return done.map_err(|e| store.told(e)),
         }
+        let mut link = store.keeping().await?;
+        let again = store.release(&mut link, &self.name, &self.owner).await.map_err(|e| store.told(e))?;
         // The first may have taken effect without its answer: then the entry is gone, before its time and by us.
-        let again = store.release(&mut *store.keeping().await?, &self.name, &self.owner).await;
-        match again.map_err(|e| store.told(e))? {
-            Released::NotHeld if !self.clock.has_passed(self.valid_until) => Ok(Released::Released),
-            done => Ok(done),
+        let early = again == Released::NotHeld && !self.lost && !self.clock.has_passed(self.valid_until);
+        if early && store.state(&mut link, &self.name).await?.lease.is_none() {
+            return Ok(Released::Released);
         }
+        Ok(again)
     }
 }
 

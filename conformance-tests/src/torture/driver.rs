@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::Clock;
+use lock_core::{AcquireRequest, Acquisition, Clock, LockName, Owner, Wait};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -229,6 +229,10 @@ impl Torture {
         let limit = LONGEST_TTL * leases + Duration::from_nanos(promises.expiry()) + Duration::from_secs(6);
         let end = Instant::now() + limit;
         let mut left = Vec::new();
+        // Whoever comes next clears away the places of dead waiters.
+        if let Err(stop) = take_once(field, limit).await {
+            left.push(format!("the names cannot be taken once more: {stop:?}"));
+        }
         for name in names {
             loop {
                 let found = match field.ground.residue(name).await {
@@ -258,4 +262,18 @@ impl Torture {
             span.as_secs()
         )
     }
+}
+
+/// Takes each shared name once, and gives it back.
+async fn take_once(field: &Field, limit: Duration) -> Result<(), Stop> {
+    let lock = field.ground.connect().await?;
+    for name in &field.names {
+        let mut request = AcquireRequest::new(LockName::new(&**name)?, Owner::random()?);
+        request.wait = Wait::Until(request.clock.now().after(limit));
+        match lock.acquire(&request).await? {
+            Acquisition::Granted(mut lease) => drop(lease.release().await?),
+            Acquisition::Busy(_) => return Err(format!("{name} is held after all TTLs").into()),
+        }
+    }
+    Ok(lock.close().await?)
 }

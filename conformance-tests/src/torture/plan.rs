@@ -84,8 +84,9 @@ pub fn schedule(seed: u64, span: Duration, workers: usize, names: usize) -> Vec<
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]

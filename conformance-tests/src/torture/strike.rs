@@ -100,8 +100,18 @@ impl Field {
         let done = if fault.is_of_a_worker() {
             self.hit_worker(fault, strike, self.slots[victim].lock().await, &mut struck).await
         } else {
-            let lock = if fault.blow == Blow::Frozen { &self.strays } else { &self.server };
-            let _lock = lock.lock().await;
+            let _lock = match fault.blow {
+                // It takes seconds; those that came meanwhile would go on long after the run.
+                Blow::Frozen => match self.strays.try_lock() {
+                    Ok(lock) => lock,
+                    Err(_) => {
+                        (struck.from, struck.to) = (self.now(), self.now());
+                        struck.missed = Some("another is frozen still".into());
+                        return struck;
+                    }
+                },
+                _ => self.server.lock().await,
+            };
             struck.from = self.now();
             if fault.is_of_a_name() {
                 self.hit_name(fault, strike, &mut struck).await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::weather::{seconds, slack};
 use super::{Finding, Weather};
-use crate::torture::record::Record;
+use crate::torture::record::{Attempt, Record};
 
 /// After a look that said "not held", or a reason, no look says "held".
 pub(super) fn revivals(record: &Record, _: &Weather<'_>) -> Vec<Finding> {
@@ -38,7 +38,9 @@ pub(super) fn told(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for fault in record.faults.iter().filter(|fault| fault.missed.is_none()) {
         let Some(owner) = fault.owner.as_ref() else { continue };
-        for (number, attempt) in record.attempts.iter().enumerate().filter(|(_, attempt)| attempt.owner == *owner) {
+        // What went before the answer came may have been granted to the same owner again.
+        let hit = |attempt: &Attempt| attempt.owner == *owner && attempt.answered.is_some_and(|at| at <= fault.from);
+        for (number, attempt) in record.attempts.iter().enumerate().filter(|(_, attempt)| hit(attempt)) {
             let by = weather.told_by(attempt, fault.to);
             if let Some(until) = attempt.held_until.filter(|until| *until > by) {
                 let text = format!(
@@ -112,7 +114,8 @@ pub(super) fn releases(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
         let gone = record
             .faults
             .iter()
-            .find(|f| f.missed.is_none() && f.owner.as_ref() == Some(&attempt.owner) && f.to < gave_up);
+            .filter(|f| f.missed.is_none() && f.owner.as_ref() == Some(&attempt.owner))
+            .find(|f| f.to < gave_up && attempt.answered.is_some_and(|at| at <= f.from));
         let marked = attempt.marked.filter(|marked| marked.1 < gave_up);
         if answer == "released" && (gone.is_some() || marked.is_some()) {
             let what = gone.map_or("revoked", |fault| &*fault.fault);

@@ -19,8 +19,9 @@ pub(super) fn order(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
         let span = (a.answered.unwrap_or(a.asked), b.answered.unwrap_or(b.asked));
         let text = format!("token {} of worker {} came after {} of worker {}", b.token, b.worker, a.token, a.worker);
         let lost = weather.forgets(&a.name, span.0, span.1).find(|_| !record.promises.tokens_survive_loss);
-        // One more instant of doubt: who was granted behind the other's back may have been answered late.
-        let both = (a.asked > b.answered.unwrap_or(0) || b.asked < span.0).then(|| weather.excuse(a, b)).flatten();
+        // One more instant of doubt: who was granted behind the other's back may have been answered late, either of the two.
+        let at_once = a.asked > b.answered.unwrap_or(0) || b.asked < span.0;
+        let both = at_once.then(|| weather.excuse(a, b).or_else(|| weather.excuse(b, a))).flatten();
         let excuse =
             lost.filter(|fault| fault.scope == crate::torture::Scope::All).map(|fault| fault.fault.clone()).or(both);
         found.push(Finding::new("token", &a.name, span, vec![old, new], text).excused(excuse));
