@@ -4,6 +4,7 @@
 //! [`DistributedLock`] and [`Lease`], keeps the rules in [`contract`], and proves it with the crate `conformance-tests`.
 
 mod backend;
+mod batch;
 mod bounded;
 mod capabilities;
 mod clock;
@@ -37,6 +38,7 @@ mod ttl;
 mod waiting;
 
 pub use backend::{Acquisition, DistributedLock};
+pub use batch::Batch;
 pub use bounded::bounded;
 pub use capabilities::{Capabilities, Durability, Reach};
 pub use clock::{Clock, Deadline, TimeSource};

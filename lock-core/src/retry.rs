@@ -1,9 +1,11 @@
-//! Pauses between attempts.
+//! Pauses between attempts, and moments of renewal.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::Deadline;
 
 /// Pauses that double from [`Backoff::FIRST`] to [`Backoff::LAST`], each shortened by up to a fifth at random, so that
 /// many clients that failed together do not come back together.
@@ -35,6 +37,28 @@ impl Default for Backoff {
     }
 }
 
+/// Moments at equal distances, the same for all locks of a manager and others in each process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rhythm {
+    /// From 0 to 1: where in a step the moment lies.
+    phase: f64,
+}
+
+impl Rhythm {
+    pub(crate) fn random() -> Self {
+        const WHOLE: Duration = Duration::from_secs(1);
+        Self { phase: (WHOLE - shortened(WHOLE, 1)).as_secs_f64() }
+    }
+
+    /// The last of these moments, `step` apart, that is not after `latest`.
+    pub(crate) fn at_or_before(&self, latest: Deadline, step: Duration) -> Deadline {
+        let first = Deadline::PAST.after(step.mul_f64(self.phase));
+        let over = latest.saturating_since(first).as_nanos() % step.as_nanos().max(1);
+        // Less than a step, and no TTL is longer than 2^64 ns.
+        latest.before(Duration::from_nanos(over as u64))
+    }
+}
+
 /// `span` less a random part of up to one `part`-th of it.
 ///
 /// The dice need not be good, but cheap, and other in each process: they start from the hasher's random keys.
@@ -57,6 +81,20 @@ mod tests {
         let mean = cuts.iter().sum::<f64>() / 1000.0;
         assert!((0.45..0.55).contains(&mean), "{mean}");
         assert!(cuts.iter().all(|cut| (0.0..=1.0).contains(cut)));
+    }
+
+    #[test]
+    fn moments_are_a_step_apart_and_never_late() {
+        let rhythm = Rhythm::random();
+        let step = Duration::from_millis(1000);
+        let at = |ms: u64| Deadline::PAST.after(Duration::from_millis(ms));
+        let first = rhythm.at_or_before(at(10_000), step);
+        assert!(first <= at(10_000) && first > at(9_000), "{rhythm:?}");
+        for late in (0..1000).step_by(100) {
+            let moment = rhythm.at_or_before(first.after(step * 7 + Duration::from_millis(late)), step);
+            let off = moment.saturating_since(first).abs_diff(step * 7);
+            assert!(off <= Duration::from_nanos(1), "{moment:?} {first:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::retry::Rhythm;
 use crate::runtime::Runtime;
 use crate::{Clock, DistributedLock, LockName};
 
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) jumps: watch::Sender<u64>,
     /// How many guards have gone whose release is not confirmed yet.
     pub(crate) departures: Arc<AtomicIsize>,
+    /// The moments at which locks are renewed.
+    pub(crate) rhythm: Rhythm,
     held: Mutex<HashMap<LockName, usize>>,
     pub(crate) runtime: Runtime,
 }
@@ -51,6 +54,7 @@ impl Shared {
             keepers: TaskTracker::new(),
             jumps: watch::Sender::new(0),
             departures: Arc::default(),
+            rhythm: Rhythm::random(),
             held: Mutex::default(),
             runtime,
         });

@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 use super::release::ReleaseReply;
 use super::{Command, Keeper};
 use crate::hold::Hold;
-use crate::retry::{Backoff, shortened};
+use crate::retry::Backoff;
 use crate::{Clock, Deadline, ErrorKind, Lease, LockError, LostReason, Released, Renewal, telemetry};
 
 /// How long before the end of validity the loss is raised, so that whoever waits for it is awake in time (rule L2).
@@ -280,13 +280,15 @@ impl Keeper {
         self.shared.backend.capabilities().backend
     }
 
-    /// A third of the TTL after the send of the last confirmed request, and up to a tenth of that earlier.
+    /// A third of the TTL after the send of the last confirmed request, or up to a tenth of that earlier: at the next of the moments at which this
+    /// manager renews, so that a backend can renew many locks with one request.
     fn next_renewal(&self, lease: &dyn Lease) -> Deadline {
         if !self.plan.auto_renew {
             return Deadline::NEVER;
         }
-        let ttl = lease.effective_ttl();
-        Deadline::sent_at(lease.valid_until(), ttl).after(shortened(ttl / 3, 10))
+        let (ttl, third) = (lease.effective_ttl(), lease.effective_ttl() / 3);
+        let latest = Deadline::sent_at(lease.valid_until(), ttl).after(third);
+        self.shared.rhythm.at_or_before(latest, third / 10)
     }
 
     fn renewal_backoff(&self) -> Backoff {
