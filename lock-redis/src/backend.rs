@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    AcquireRequest, Acquisition, Capabilities, Deadline, Diagnosis, DistributedLock, Durability, Effect, ErrorKind,
-    FencingToken, Holder, Lease, LockError, LockName, Owner, Page, Reach, Released, Revoke, Wait, bounded,
+    AcquireRequest, Acquisition, Batch, Capabilities, Deadline, Diagnosis, DistributedLock, Durability, Effect,
+    ErrorKind, FencingToken, Holder, Lease, LockError, LockName, Owner, Page, Reach, Released, Revoke, Wait, bounded,
 };
 use redis::Value;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use crate::config::{RedisConfig, Topology};
 use crate::connection::{Answer, Link, Live, Resend, Script};
 use crate::errors::unexpected;
 use crate::lease::RedisLease;
+use crate::renew::{MOST, Renew, Renewed};
 use crate::scripts::{ACQUIRE, PROBE, RELEASE, TAKE, number, parts, text};
 use crate::slot::{self, Keys, Kind};
 use crate::view::{PROCESS_DIGITS, holder, meta_ttl, note};
@@ -32,6 +33,7 @@ pub struct RedisLock(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) registry: Registry,
+    pub(crate) renewals: Batch<Renew, Result<Renewed, LockError>>,
     /// Names this process in the server's queues and is its channel.
     pub(crate) process: String,
     pub(crate) limit: Duration,
@@ -54,6 +56,7 @@ impl RedisLock {
         let inner = Arc::new(Inner {
             link: Arc::new(Link::new(&config, closed.clone())?),
             registry: Registry::default(),
+            renewals: Batch::new(MOST),
             process: Owner::random()?.to_string()[..PROCESS_DIGITS].to_owned(),
             limit: config.operation_limit(),
             closed,

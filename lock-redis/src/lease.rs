@@ -5,11 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Inner;
-use crate::connection::Resend;
-use crate::errors::unexpected;
-use crate::scripts::{RENEW, text};
-use crate::slot::{Keys, Kind};
-use crate::view::meta_ttl;
+use crate::renew::{Renew, Renewed};
+use crate::slot::Keys;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -54,29 +51,19 @@ impl Lease for RedisLease {
     }
 
     async fn renew(&mut self) -> Result<Renewal, LockError> {
-        let context = |e: LockError| self.inner.context(e, "renew", self.keys.name());
-        let owner = self.owner.to_string();
-        let (ttl, meta_ttl) = (self.ttl.as_millis().to_string(), meta_ttl(self.ttl.get()).to_string());
-        let token = self.token.get().to_string();
-        let meta = self.keys.helper(Kind::Meta);
-        let keys: [&[u8]; 2] = [self.keys.lock(), &meta];
-        let args: [&[u8]; 5] =
-            [owner.as_bytes(), ttl.as_bytes(), meta_ttl.as_bytes(), self.note.as_bytes(), token.as_bytes()];
+        let (keys, note) = (self.keys.clone(), self.note.clone());
+        let renew = Renew { keys, owner: self.owner, note, token: self.token, ttl: self.ttl };
         let sent = self.clock.now();
-        let link = &self.inner.link;
-        let answer = bounded(self.limit, link.run(&RENEW, &keys, &args, Resend::Once)).await.map_err(context)?;
-        let (answer, written) = (answer.value, answer.over);
-        Ok(match text(Some(&answer)) {
-            "renewed" => {
-                link.confirm(&written, self.limit).await.map_err(context)?;
+        let renewed = bounded(self.limit, self.inner.renew(renew)).await;
+        Ok(match renewed.map_err(|e| self.inner.context(e, "renew", self.keys.name()))? {
+            Renewed::Done => {
                 self.valid_until = Deadline::valid_until(sent, self.ttl.get());
                 Renewal::Renewed
             }
-            "revoked" => Renewal::Lost(LostReason::ForceReleased),
-            "taken" => Renewal::Lost(LostReason::TakenOver),
-            "absent" if self.clock.has_passed(self.valid_until) => Renewal::Lost(LostReason::Expired),
-            "absent" => Renewal::Lost(LostReason::Removed),
-            _ => return Err(context(unexpected(&answer))),
+            Renewed::Revoked => Renewal::Lost(LostReason::ForceReleased),
+            Renewed::TakenOver => Renewal::Lost(LostReason::TakenOver),
+            Renewed::Gone if self.clock.has_passed(self.valid_until) => Renewal::Lost(LostReason::Expired),
+            Renewed::Gone => Renewal::Lost(LostReason::Removed),
         })
     }
 

@@ -24,6 +24,7 @@ mod errors;
 pub mod fence;
 mod lease;
 mod node;
+mod renew;
 mod scripts;
 mod sentinel;
 mod slot;
