@@ -9,8 +9,7 @@ use lock_core::{
     AcquireRequest, Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal,
 };
 
-use crate::row::{key, micros};
-use crate::statement::Arg;
+use crate::renew::{Renew, Renewed};
 use crate::store::{Store, Taken, effective_ttl};
 
 /// A row that bears our owner.
@@ -43,33 +42,20 @@ impl MysqlLease {
     }
 
     async fn try_renew(&mut self) -> Result<Renewal, LockError> {
-        let store = &self.store;
-        let args = [Arg::Bytes(key(&self.name)), Arg::Text(self.owner.to_string()), Arg::Int(micros(self.ttl))];
-        let mut may_dial = true;
-        loop {
-            let mut link = store.keeping().await?;
-            let sent = self.clock.now();
-            let done = match link.change(&store.statements.renew, &args, None).await {
-                // A connection that died while it was idle is nothing to speak of, and renewing twice is renewing.
-                Err(e) if e.broke && may_dial => {
-                    may_dial = false;
-                    continue;
-                }
-                done => store.counted(done)?,
-            };
-            if done == 1 {
+        let sent = self.clock.now();
+        let renew = Renew { name: self.name.clone(), owner: self.owner, ttl: self.ttl };
+        let renewed = self.store.renew(renew).await?;
+        self.lost |= renewed != Renewed::Done;
+        Ok(match renewed {
+            Renewed::Done => {
                 self.valid_until = Deadline::valid_until(sent, self.ttl);
-                return Ok(Renewal::Renewed);
+                Renewal::Renewed
             }
-            let state = store.state(&mut link, &self.name).await?;
-            self.lost = true;
-            return Ok(Renewal::Lost(match state.lease {
-                Some(lease) if lease.is_revoked() => LostReason::ForceReleased,
-                Some(_) => LostReason::TakenOver,
-                None if self.clock.has_passed(self.valid_until) => LostReason::Expired,
-                None => LostReason::Removed,
-            }));
-        }
+            Renewed::Revoked => Renewal::Lost(LostReason::ForceReleased),
+            Renewed::TakenOver => Renewal::Lost(LostReason::TakenOver),
+            Renewed::Gone if self.clock.has_passed(self.valid_until) => Renewal::Lost(LostReason::Expired),
+            Renewed::Gone => Renewal::Lost(LostReason::Removed),
+        })
     }
 
     async fn try_release(&mut self) -> Result<Released, LockError> {

@@ -24,6 +24,7 @@ mod errors;
 pub mod fence;
 mod lease;
 mod link;
+mod renew;
 mod row;
 mod statement;
 mod store;

@@ -254,10 +254,15 @@ impl Open {
         args: &[Arg],
         owner: Option<&Owner>,
     ) -> Result<u64, Failure> {
+        self.change_by(|| statement.query(args), owner).await
+    }
+
+    /// As [`change`](Self::change), for a statement whose parameters are a list.
+    pub(crate) async fn change_by(&mut self, query: impl Fn() -> Query, owner: Option<&Owner>) -> Result<u64, Failure> {
         let mut tries = TRIES;
         loop {
             tries -= 1;
-            match self.execute(statement.query(args), owner).await {
+            match self.execute(query(), owner).await {
                 Err(e) if tries > 0 && e.code.is_some_and(errors::is_passing) => {}
                 done => return done,
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    AcquireRequest, Deadline, Effect, ErrorKind, LockError, LockName, Owner, Released, WaitingRoom, bounded,
+    AcquireRequest, Batch, Deadline, Effect, ErrorKind, LockError, LockName, Owner, Released, WaitingRoom, bounded,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -13,6 +13,7 @@ use crate::BACKEND;
 use crate::config::MysqlConfig;
 use crate::errors::{NO_RIGHT, NO_SUCH_THREAD, NO_TABLE};
 use crate::link::{Dialer, Failure, Held, Links, Open};
+use crate::renew::{Renew, Renewed};
 use crate::row::{NameState, Row, key, micros};
 use crate::statement::{Arg, MOST_NAMES, Statements};
 use crate::wait::PACE;
@@ -44,6 +45,7 @@ pub(crate) struct Store {
     pub(crate) table: String,
     pub(crate) room: WaitingRoom,
     pub(crate) waiters: Waiters,
+    pub(crate) renewals: Batch<Renew, Renewed>,
     /// The bound on a request that brings none.
     pub(crate) limit: Duration,
     /// The poll on its way. Whoever waits for it may leave, and the connection must not suffer from that.
@@ -70,6 +72,7 @@ impl Store {
             table: config.table().to_owned(),
             room: WaitingRoom::new(PACE),
             waiters: Waiters::default(),
+            renewals: Batch::new(MOST_NAMES),
             limit: config.operation_limit(),
             polling: tokio::sync::Mutex::default(),
             keeping: Links::new(&dialer, KEEPING),
