@@ -288,6 +288,7 @@ impl<'a> Attempt<'a> {
             clock: request.clock.clone(),
             renewed: request.renewed,
             limit: request.operation_timeout,
+            is_watched: Arc::default(),
         };
         Ok(Acquisition::Granted(Box::new(lease) as Box<dyn Lease>))
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,6 +30,8 @@ pub(crate) struct ZkLease {
     pub(crate) clock: Clock,
     pub(crate) renewed: bool,
     pub(crate) limit: Duration,
+    /// Whether the node is watched: then it stands, unless [`Lease::loss`] is ready.
+    pub(crate) is_watched: Arc<AtomicBool>,
 }
 
 #[async_trait]
@@ -47,11 +50,11 @@ impl Lease for ZkLease {
 
     fn loss(&self) -> BoxFuture<'static, LostReason> {
         // The place keeps the session open as long as its end is waited for.
-        let (place, path) = (self.place.clone(), self.path.clone());
+        let (place, path, is_watched) = (self.place.clone(), self.path.clone(), self.is_watched.clone());
         async move {
             let Ok(client) = place.session.client() else { return LostReason::SessionLost };
             tokio::select! {
-                reason = watched(&client, &path) => reason,
+                reason = watched(&client, &path, &is_watched) => reason,
                 () = place.session.end() => LostReason::SessionLost,
             }
         }
@@ -78,19 +81,25 @@ impl Lease for ZkLease {
 }
 
 impl ZkLease {
-    /// Joins the session's heart-beat, and looks whether the node still stands.
+    /// Joins the session's heart-beat, and looks whether the node still stands. A server tells of a change before it answers anything that was sent
+    /// after it: so a watched node of which nothing was heard needs no look once the heart-beat was answered.
     async fn prolong(&mut self) -> Result<Renewal, LockError> {
         let session = &self.place.session;
         let Ok(client) = session.client() else { return Ok(Renewal::Lost(LostReason::SessionLost)) };
         let beat = if session.is_proved() { None } else { Some(session.beat()?) };
         let beaten = async { if let Some(beat) = beat { beat.await } else { Ok(()) } };
-        let (beaten, stands) = tokio::join!(beaten, client.check_stat(&self.path));
-        match (beaten, stands) {
-            (_, Ok(None)) => return Ok(Renewal::Lost(self.gone())),
-            (_, Ok(Some(stat))) if is_marked(&stat) => return Ok(Renewal::Lost(LostReason::ForceReleased)),
+        let is_watched = || self.is_watched.load(Ordering::Acquire);
+        let looked = async { if is_watched() { Ok(None) } else { client.check_stat(&self.path).await.map(Some) } };
+        let (beaten, mut looked) = tokio::join!(beaten, looked);
+        if matches!(looked, Ok(None)) && !is_watched() {
+            looked = client.check_stat(&self.path).await.map(Some);
+        }
+        match (beaten, looked) {
+            (_, Ok(Some(None))) => return Ok(Renewal::Lost(self.gone())),
+            (_, Ok(Some(Some(stat)))) if is_marked(&stat) => return Ok(Renewal::Lost(LostReason::ForceReleased)),
             (Err(e), _) | (_, Err(e)) if is_over(&e) => return Ok(Renewal::Lost(LostReason::SessionLost)),
             (Err(e), _) | (_, Err(e)) => return Err(failed(e)),
-            (Ok(()), Ok(Some(_))) => {}
+            (Ok(()), Ok(None | Some(Some(_)))) => {}
         }
         self.valid_until = session.valid_until(&self.clock);
         if !self.renewed {
@@ -116,12 +125,15 @@ async fn let_go(client: &Client, path: &str) -> Result<bool, Error> {
 }
 
 /// Ready when the node is gone or marked.
-async fn watched(client: &Client, path: &str) -> LostReason {
+async fn watched(client: &Client, path: &str, is_watched: &AtomicBool) -> LostReason {
     loop {
         match client.get_and_watch_data(path).await {
             Ok((_, stat, _)) if is_marked(&stat) => return LostReason::ForceReleased,
             // A changed line is mended by the driver, which asks what it missed.
-            Ok((_, _, watcher)) => drop(watcher.changed().await),
+            Ok((_, _, watcher)) => {
+                let _watching = Watching::begin(is_watched);
+                watcher.changed().await;
+            }
             Err(Error::NoNode) => return LostReason::Removed,
             // The end of the session is told by its state.
             Err(e) if is_over(&e) => return pending().await,
@@ -130,6 +142,22 @@ async fn watched(client: &Client, path: &str) -> LostReason {
             // Renewals tell.
             Err(_) => return pending().await,
         }
+    }
+}
+
+/// The time in which the node is watched: until something is heard, or nobody listens any more.
+struct Watching<'a>(&'a AtomicBool);
+
+impl<'a> Watching<'a> {
+    fn begin(is_watched: &'a AtomicBool) -> Self {
+        is_watched.store(true, Ordering::Release);
+        Self(is_watched)
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
