@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Txn, TxnOp, TxnOpResponse};
 use lock_core::{
-    AcquireRequest, Acquisition, Capabilities, Clock, Diagnosis, DistributedLock, Durability, FencingToken, Holder,
-    LockError, LockName, Owner, Page, Reach, Released, Revoke, bounded,
+    AcquireRequest, Acquisition, Batch, Capabilities, Clock, Diagnosis, DistributedLock, Durability, FencingToken,
+    Holder, LockError, LockName, Owner, Page, Reach, Released, Revoke, bounded,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use crate::config::EtcdConfig;
 use crate::connection::{Link, Resend, lock};
 use crate::kept::{Beat, Kept};
 use crate::keys;
+use crate::standing::{Checked, MOST, Standing};
 use crate::wait::CROWD;
 
 /// Locks in an etcd cluster.
@@ -33,6 +34,7 @@ pub(crate) struct Inner {
     /// The shared leases, by their TTL in seconds.
     classes: Mutex<HashMap<i64, Arc<Kept>>>,
     granting: tokio::sync::Mutex<()>,
+    pub(crate) checks: Batch<Standing, Checked>,
     /// How many may make their first request at a time, and how many line up.
     pub(crate) tries: Semaphore,
     pub(crate) turns: Semaphore,
@@ -75,6 +77,7 @@ impl EtcdLock {
             capabilities: capabilities(least.ttl),
             classes: Mutex::new(HashMap::from([(LEAST, least)])),
             granting: tokio::sync::Mutex::default(),
+            checks: Batch::new(MOST),
             tries: Semaphore::new(CROWD),
             turns: Semaphore::new(CROWD),
             hooks: Mutex::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{Client, Compare, CompareOp, DeleteOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{Client, Compare, CompareOp, DeleteOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use lock_core::{
@@ -16,6 +16,7 @@ use crate::backend::Inner;
 use crate::connection::Resend;
 use crate::kept::{Beat, Kept};
 use crate::keys::{self, State};
+use crate::standing::Standing;
 use crate::wait::lost;
 
 pub(crate) struct EtcdLease {
@@ -32,45 +33,15 @@ pub(crate) struct EtcdLease {
     pub(crate) released: bool,
 }
 
-/// The entry of a lease, as it must stand.
+/// The entry of a lease, for those who watch it.
 pub(crate) struct Own {
     pub(crate) inner: Arc<Inner>,
     kept: Arc<Kept>,
-    pub(crate) key: Vec<u8>,
-    revision: i64,
-    written: i64,
+    pub(crate) standing: Standing,
     pub(crate) limit: Duration,
 }
 
 impl Own {
-    /// Looks whether the entry still stands as it was written. An answer of a few bytes, as long as it does.
-    pub(crate) async fn look(&self) -> Result<(Option<LostReason>, TxnResponse), LockError> {
-        let compared =
-            |f: fn(Vec<u8>, CompareOp, i64) -> Compare, number| f(self.key.clone(), CompareOp::Equal, number);
-        let txn = Txn::new()
-            .when([compared(Compare::mod_revision, self.written), compared(Compare::lease, self.kept.id)])
-            .or_else([TxnOp::get(self.key.clone(), None)]);
-        let link = &self.inner.link;
-        let answer = link.txn(txn, Resend::Once).await.map_err(|failure| link.error(failure))?;
-        let lost = match answer.op_responses().first() {
-            _ if answer.succeeded() => None,
-            Some(TxnOpResponse::Get(found)) => self.verdict(found.kvs().first()),
-            _ => Some(LostReason::Removed),
-        };
-        Ok((lost, answer))
-    }
-
-    /// Why the lease is lost, by what stands under its key.
-    pub(crate) fn verdict(&self, kv: Option<&KeyValue>) -> Option<LostReason> {
-        let Some(kv) = kv else { return Some(LostReason::Removed) };
-        let ours = kv.create_revision() == self.revision && kv.lease() == self.kept.id;
-        match keys::parsed(kv.value()) {
-            Some((State::Held, ..)) if ours => None,
-            Some((State::Revoked, ..)) if ours => Some(LostReason::ForceReleased),
-            _ => Some(LostReason::TakenOver),
-        }
-    }
-
     /// Tells an entry that was removed from one that went with its lease.
     pub(crate) async fn explain(&self, reason: LostReason) -> Result<LostReason, LockError> {
         if reason != LostReason::Removed {
@@ -98,15 +69,18 @@ impl Own {
 }
 
 impl EtcdLease {
-    fn own(&self) -> Own {
-        Own {
-            inner: self.inner.clone(),
-            kept: self.kept.clone(),
+    fn standing(&self) -> Standing {
+        Standing {
             key: keys::entry(&self.name, &self.owner),
-            revision: self.revision(),
+            created: self.revision(),
             written: self.written,
-            limit: self.limit,
+            lease: self.kept.id,
+            ttl: self.kept.ttl,
         }
+    }
+
+    fn own(&self) -> Own {
+        Own { inner: self.inner.clone(), kept: self.kept.clone(), standing: self.standing(), limit: self.limit }
     }
 
     fn revision(&self) -> i64 {
@@ -115,16 +89,15 @@ impl EtcdLease {
     }
 
     async fn prolong(&mut self) -> Result<Renewal, LockError> {
-        let own = self.own();
         // A second time where a new leader came in between.
         for _ in 0..2 {
             let asked = self.kept.now();
-            let (beat, (loss, answer)) =
-                tokio::try_join!(self.kept.beat(&self.inner.link, self.inner.limit), own.look())?;
-            if let Some(renewal) = self.judge(beat, loss) {
+            let check = self.inner.check(self.standing());
+            let (beat, checked) = tokio::try_join!(self.kept.beat(&self.inner.link, self.inner.limit), check)?;
+            if let Some(renewal) = self.judge(beat, checked.lost) {
                 return Ok(renewal);
             }
-            if self.kept.confirm(asked, answer.header()) {
+            if self.kept.confirm(asked, checked.header.as_ref()) {
                 self.valid_until = self.kept.valid_until(&self.clock);
                 return Ok(Renewal::Renewed);
             }

@@ -25,6 +25,7 @@ pub mod fence;
 mod kept;
 mod keys;
 mod lease;
+mod standing;
 #[doc(hidden)]
 pub mod untrusted;
 mod view;

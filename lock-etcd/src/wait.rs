@@ -109,14 +109,14 @@ pub(crate) async fn lost(own: Own) -> LostReason {
 /// `None` when the watch ended without a loss.
 async fn watch_own(own: &Own) -> Result<Option<LostReason>, LockError> {
     let (inner, limit) = (&own.inner, own.limit);
-    let mut events = watch(inner, limit, &own.key).await?;
-    if let (Some(reason), _) = bounded(limit, own.look()).await? {
+    let mut events = watch(inner, limit, &own.standing.key).await?;
+    if let Some(reason) = bounded(limit, inner.check(own.standing.clone())).await?.lost {
         return own.explain(reason).await.map(Some);
     }
     while let Some(seen) = next(inner, &mut events).await? {
         // Events are of one key: the last one counts.
         let kv = seen.as_ref();
-        if let Some(reason) = kv.map_or(own.verdict(None), |kv| own.verdict(Some(kv))) {
+        if let Some(reason) = own.standing.verdict(kv) {
             return own.explain(reason).await.map(Some);
         }
     }
