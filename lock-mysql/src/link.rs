@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex as PlainMutex, MutexGuard as PlainGuard, PoisonError}
 use std::time::Duration;
 
 use lock_core::{ErrorKind, LockError, Owner, bounded};
-use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
+use sqlx::mysql::{MySqlConnectOptions, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, FromRow, MySqlConnection, Row};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -254,11 +254,16 @@ impl Open {
         args: &[Arg],
         owner: Option<&Owner>,
     ) -> Result<u64, Failure> {
-        self.change_by(|| statement.query(args), owner).await
+        let done = self.change_by(|| statement.query(args), owner).await?;
+        Ok(done.last_insert_id())
     }
 
     /// As [`change`](Self::change), for a statement whose parameters are a list.
-    pub(crate) async fn change_by(&mut self, query: impl Fn() -> Query, owner: Option<&Owner>) -> Result<u64, Failure> {
+    pub(crate) async fn change_by(
+        &mut self,
+        query: impl Fn() -> Query,
+        owner: Option<&Owner>,
+    ) -> Result<MySqlQueryResult, Failure> {
         let mut tries = TRIES;
         loop {
             tries -= 1;
@@ -270,10 +275,10 @@ impl Open {
     }
 
     /// Runs a statement once.
-    pub(crate) async fn execute(&mut self, query: Query, owner: Option<&Owner>) -> Result<u64, Failure> {
+    pub(crate) async fn execute(&mut self, query: Query, owner: Option<&Owner>) -> Result<MySqlQueryResult, Failure> {
         let (conn, in_flight) = self.depart(owner);
         let answer = in_flight.land(query.execute(conn).await);
-        answer.map(|done| done.last_insert_id()).map_err(|e| self.failure(e))
+        answer.map_err(|e| self.failure(e))
     }
 
     /// Runs a statement that reads.
