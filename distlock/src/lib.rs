@@ -27,6 +27,9 @@
 //! | (always) | `memory:`, one process, for tests |
 //! | `sqlite` (default) | `sqlite:///path/locks.db`, one machine |
 //! | `redis` | `redis://host/`, `redis+sentinel://host,host/service`, `redis+cluster://host,host`, each with `rediss` for TLS |
+//! | `mysql` | `mysql://user:password@host/database`, also with several hosts |
+//! | `zk` | `zk://host,host/folder` |
+//! | `etcd` | `etcd://host,host`, or `etcds` for TLS |
 //!
 //! Each URL also takes `fence_base=N`, which is added to every fencing token, for a move from one store to another.
 //!
