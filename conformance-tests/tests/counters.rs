@@ -91,6 +91,25 @@ async fn per_grant(
     Ok((count().await? - before) as f64 / waiters as f64)
 }
 
+/// Holds many locks for a TTL, in which each is renewed three times: fewer requests than locks show that renewals travel together.
+async fn at_rest(locks: &LockManager, count: impl AsyncFn() -> Result<u64, Stop>) -> Result<(), Stop> {
+    const HELD: usize = 100;
+    const TTL: Duration = Duration::from_secs(6);
+    let mut guards = Vec::new();
+    for number in 0..HELD {
+        guards.push(locks.lock(format!("rest-{number}")).ttl(TTL).acquire().await?);
+    }
+    // The watches are opened a little later.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = count().await?;
+    tokio::time::sleep(TTL).await;
+    let requests = count().await? - before;
+    println!("{requests} requests in {TTL:?} for {HELD} locks that are held");
+    ensure!(guards.iter().all(|guard| guard.is_held()), "a lock was lost at rest");
+    ensure!(requests < HELD as u64, "{requests} requests in {TTL:?} for {HELD} locks that are held");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn zookeeper_is_asked_once_for_a_lock_and_wakes_one() -> Result<(), Stop> {
     let server = ZkServer::start().await?;
@@ -110,6 +129,7 @@ async fn zookeeper_is_asked_once_for_a_lock_and_wakes_one() -> Result<(), Stop> 
     let (few, many) = (per_grant(&locks, 8, &count).await?, per_grant(&locks, 64, &count).await?);
     println!("zk: {few:.2} requests for a grant with 8 waiters, {many:.2} with 64");
     ensure!(many < few * 1.5 + 2.0, "{few} requests for a grant with 8 waiters, {many} with 64: a herd");
+    at_rest(&locks, &count).await?;
     Ok(locks.close().await?)
 }
 
@@ -127,5 +147,6 @@ async fn etcd_is_asked_twice_for_a_cycle_and_wakes_one() -> Result<(), Stop> {
     let (few, many) = (per_grant(&locks, 8, &count).await?, per_grant(&locks, 64, &count).await?);
     println!("etcd: {few:.2} requests for a grant with 8 waiters, {many:.2} with 64");
     ensure!(many < few * 1.5 + 2.0, "{few} requests for a grant with 8 waiters, {many} with 64: a herd");
+    at_rest(&locks, &count).await?;
     Ok(locks.close().await?)
 }
