@@ -87,7 +87,7 @@ async fn command(arguments: Arguments) -> Result<ExitCode, Stop> {
     };
     #[cfg(feature = "mutants")]
     if arguments.url == "mutants" {
-        return mutants(Duration::from_secs(seconds.unwrap_or(20)), arguments.seed).await;
+        return mutants(Duration::from_secs(seconds.unwrap_or(120)), arguments.seed).await;
     }
     if let Err(refused) = Ground::check(&arguments.url, arguments.members, arguments.yes_this_server) {
         return Ok(usage(&refused.0));
