@@ -14,7 +14,7 @@ use conformance_tests::torture::{FLAG, Ground, Torture, obey};
   torture redis: --minutes 2             a Redis server of its own, for two minutes
   torture zk: --members 3 --seed 7       an ensemble of three, whose leader is killed
   torture memory: --mutant DoubleGrant   a backend that is broken on purpose
-  torture mutants --seconds 20           all of those, each for 20 s at the most
+  torture mutants --seconds 60           all of those, each for 60 s at the most
 
 Exit codes: 0 clean, 1 a promise was broken, 64 usage, 69 it could not be carried out.")]
 struct Arguments {
