@@ -1,6 +1,7 @@
 //! Where the servers are, and how to log in.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use lock_core::{LockError, Login, ServerUrl, UrlForm};
@@ -107,11 +108,31 @@ impl ZkConfig {
         }
     }
 
-    /// The list of servers, as the driver takes it.
-    pub(crate) fn cluster(&self) -> String {
-        let rounds = LEAST_LIST.div_ceil(self.url.hosts.len());
-        let list: Vec<_> = (0..rounds).flat_map(|_| self.url.hosts.iter().map(String::as_str)).collect();
+    /// The list of servers, each once, as the driver takes it.
+    pub(crate) fn each_once(&self) -> String {
+        let list: Vec<_> = self.url.hosts.iter().map(|host| looked_up(host)).collect();
         list.join(",")
+    }
+
+    /// The list of servers over which the driver goes on and on.
+    pub(crate) fn cluster(&self) -> String {
+        vec![self.each_once(); LEAST_LIST.div_ceil(self.url.hosts.len())].join(",")
+    }
+}
+
+/// The same server, by an address that only the system's resolver can read.
+///
+/// When its time for a session is over and a dial fails at once (no route, no files left), the driver (0.11.2) dials again and again without ever
+/// looking at its clock, and its thread does nothing else. It looks only while it waits for a dial, as it does for the resolver.
+fn looked_up(server: &str) -> String {
+    let Some((host, port)) = server.rsplit_once(':') else { return server.to_owned() };
+    match host.trim_start_matches('[').trim_end_matches(']').parse() {
+        Ok(IpAddr::V4(address)) => {
+            let [a, b, c, d] = address.octets();
+            format!("{a}.{b}.{c}.{d:#x}:{port}")
+        }
+        Ok(IpAddr::V6(address)) => format!("[{address}%0]:{port}"),
+        Err(_) => server.to_owned(),
     }
 }
 
@@ -168,6 +189,21 @@ mod tests {
             assert_eq!(err.kind(), ErrorKind::Config);
             assert!(!err.to_string().contains("hunter2"), "{err}");
         }
+    }
+
+    #[test]
+    fn an_address_leads_to_the_same_server_by_way_of_the_resolver() {
+        use std::net::{SocketAddr, ToSocketAddrs};
+
+        for address in ["127.0.0.1:1", "10.9.200.255:2", "[::1]:3", "[2001:db8::ff]:4", "[::ffff:1.2.3.4]:5"] {
+            let told = looked_up(address);
+            let (host, _) = told.rsplit_once(':').unwrap();
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            assert!(host.parse::<IpAddr>().is_err(), "{host} is read without the resolver");
+            let there: Vec<_> = told.to_socket_addrs().unwrap().collect();
+            assert_eq!(there, [address.parse::<SocketAddr>().unwrap()], "{told}");
+        }
+        assert_eq!(looked_up("h:1"), "h:1");
     }
 
     #[test]

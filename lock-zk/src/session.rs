@@ -71,7 +71,7 @@ impl Session {
     /// Looks whether a server gives sessions. Dials each server once.
     pub(crate) async fn probe(config: &ZkConfig, asked: Duration) -> Result<(), LockError> {
         let connector = config.connector().with_session_timeout(asked);
-        connector.connect(&config.servers().join(",")).await.map(drop).map_err(failed)
+        connector.connect(&config.each_once()).await.map(drop).map_err(failed)
     }
 
     /// Opens one, of at least that time-out. While servers are silent it goes on trying.
