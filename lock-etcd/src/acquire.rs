@@ -387,13 +387,17 @@ impl<'a> Attempt<'a> {
 
     async fn leave(&self, pending: &mut Pending<'_>) -> Result<Acquisition, LockError> {
         let (inner, request) = (self.inner, self.request);
-        bounded(request.operation_timeout, inner.give_up(&request.name, &request.owner)).await?;
+        let leaving = bounded(request.operation_timeout, inner.give_up(&request.name, &request.owner));
+        // Who was in the way is worth one look, and no failure; at the same time, since the limit is over: an answer that comes too late is taken for none.
+        let looking = async {
+            let cancelled = request.cancel.is_cancelled();
+            let look = bounded(request.operation_timeout, inner.in_the_way(&request.name, &request.owner));
+            if cancelled { None } else { look.await.unwrap_or_default() }
+        };
+        let (left, holder) = tokio::join!(leaving, looking);
+        left?;
         pending.settled = true;
-        if request.cancel.is_cancelled() {
-            return Ok(Acquisition::Busy(None));
-        }
-        // Who was in the way is worth one look, and no failure.
-        Ok(Acquisition::Busy(bounded(request.operation_timeout, inner.look(&request.name)).await.unwrap_or_default()))
+        Ok(Acquisition::Busy(holder))
     }
 
     /// Busy, without an entry or a place.

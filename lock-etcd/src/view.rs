@@ -26,10 +26,16 @@ impl Inner {
     pub(crate) async fn look(&self, name: &LockName) -> Result<Option<Holder>, LockError> {
         let contenders = self.contenders(name).await?;
         let Some(first) = contenders.first() else { return Ok(None) };
-        let mut holder = holder(name, &keys::folder(name), first);
-        holder.waiters = u64::try_from(contenders.len() - 1).ok();
+        let mut holder = foremost(name, first, &contenders);
         holder.remaining = self.remaining(first.lease()).await?;
         Ok(holder.remaining.is_some().then_some(holder))
+    }
+
+    /// Who is in the way of an owner that is leaving, in one round trip.
+    pub(crate) async fn in_the_way(&self, name: &LockName, leaver: &Owner) -> Result<Option<Holder>, LockError> {
+        let (mut contenders, own) = (self.contenders(name).await?, keys::entry(name, leaver));
+        contenders.retain(|kv| kv.key() != own);
+        Ok(contenders.first().map(|first| foremost(name, first, &contenders)))
     }
 
     /// How long a lease still lives at most: the server tells whole seconds, cut. `None` when it is gone.
@@ -127,6 +133,13 @@ impl Inner {
 
 fn token(kv: &KeyValue) -> FencingToken {
     FencingToken::new(kv.create_revision().unsigned_abs())
+}
+
+/// The first contender of a name, and how many come after it.
+fn foremost(name: &LockName, first: &KeyValue, contenders: &[KeyValue]) -> Holder {
+    let mut holder = holder(name, &keys::folder(name), first);
+    holder.waiters = u64::try_from(contenders.len() - 1).ok();
+    holder
 }
 
 /// What a contender's entry says of its holder.

@@ -196,12 +196,16 @@ impl<'a> Attempt<'a> {
             }
         }
         let doubt = inner.registry.is_in_doubt(&self.request.owner);
-        inner.give_up(&self.keys, &self.request.owner, doubt, self.request.operation_timeout).await?;
-        if self.request.cancel.is_cancelled() {
-            return Ok(Acquisition::Busy(None));
-        }
-        // Who was in the way is worth one request, and no failure.
-        Ok(Acquisition::Busy(inner.look(&self.request.name).await.unwrap_or_default()))
+        let leaving = inner.give_up(&self.keys, &self.request.owner, doubt, self.request.operation_timeout);
+        // Who was in the way is worth one request, and no failure; right behind the other on the same line, since the limit is over: an answer that comes
+        // too late is taken for none.
+        let looking = async {
+            let cancelled = self.request.cancel.is_cancelled();
+            if cancelled { None } else { inner.look(&self.request.name).await.unwrap_or_default() }
+        };
+        let (left, holder) = tokio::join!(leaving, looking);
+        left?;
+        Ok(Acquisition::Busy(holder))
     }
 
     /// One script for the usual case; `None` when the name is free but may not be taken so.

@@ -6,6 +6,8 @@ mod etcd;
 mod ipv6;
 mod mysql;
 mod redis;
+mod slow;
+mod starved;
 mod zk;
 
 use std::sync::Arc;
