@@ -12,7 +12,7 @@ mod waiting;
 mod weather;
 
 use super::history::Nanos;
-use super::record::Record;
+use super::record::{Attempt, Record};
 
 pub(super) use idle::longest_free;
 pub(super) use recovery::bound as recovery_bound;
@@ -71,6 +71,33 @@ impl Finding {
     pub(super) fn is_of_an_end(&self) -> bool {
         self.check == "recovery" || self.check == "worker" && self.text.ends_with("without being told to")
     }
+}
+
+/// How much of what there was a check could judge: the rest had a fault that would have explained it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Judged {
+    pub judged: usize,
+    pub of: usize,
+}
+
+impl Judged {
+    fn count<'a>(all: impl Iterator<Item = &'a Attempt>, can: impl Fn(&Attempt) -> bool) -> Self {
+        all.fold(Self::default(), |sum, attempt| Self {
+            judged: sum.judged + usize::from(can(attempt)),
+            of: sum.of + 1,
+        })
+    }
+}
+
+/// What the checks could judge that faults leave little to.
+pub fn judged(record: &Record) -> [(&'static str, Judged); 3] {
+    let weather = Weather::of(record);
+    [
+        ("idle", idle::watched(record, &weather)),
+        ("order", waiting::ordered(record, &weather)),
+        ("error", waiting::faultless(record, &weather)),
+    ]
 }
 
 /// All that was broken, the earliest first.

@@ -71,8 +71,8 @@ impl Torture {
         let begun = Instant::now();
         let (faults, left_out) = ground.faults();
         let mut schedule = strikes(self.seed, &faults, self.span, self.workers, self.names);
-        // Whoever is in haste begins with what shows most.
-        let first = faults.iter().find(|fault| self.hasty && fault.is_alone());
+        // Whoever is in haste begins with what shows most, on names that nobody takes.
+        let first = faults.iter().filter(|fault| self.hasty && fault.needs_no_worker());
         let first =
             first.map(|fault| Strike { at: Duration::ZERO, fault: fault.name, victim: 0, span: Duration::ZERO });
         schedule.splice(0..0, first);

@@ -79,6 +79,11 @@ impl Fault {
         self.blow == Blow::Frozen
     }
 
+    /// Whether it shows what the backend does by itself; for as long as nothing, it hits a name that no worker takes.
+    pub(super) fn needs_no_worker(&self) -> bool {
+        matches!(self.blow, Blow::Frozen | Blow::Abandon)
+    }
+
     /// Whether it hits one worker, or its line.
     pub(super) fn is_of_a_worker(&self) -> bool {
         use Blow::{

@@ -50,6 +50,17 @@ pub struct Strike {
 /// The least and the greatest time between two faults, in milliseconds.
 const PAUSE: (u64, u64) = (300, 1_800);
 
+/// Each so many milliseconds faults leave off for so many: what they may have broken shows best while nothing explains it. Those before are over by
+/// then, and the workers need some seconds of it to find their servers again.
+const CALM: (u64, u64) = (30_000, 7_000);
+
+/// When the calm begins and ends that is under way at a moment, or comes next.
+fn calm(at: Duration) -> (Duration, Duration) {
+    let period = Duration::from_millis(CALM.0);
+    let end = period * u32::try_from(at.as_millis() / period.as_millis() + 1).unwrap_or(u32::MAX);
+    (end - Duration::from_millis(CALM.1), end)
+}
+
 /// The faults of a run: the same seed, table and numbers give the same ones.
 pub(super) fn strikes(
     seed: u64,
@@ -62,12 +73,18 @@ pub(super) fn strikes(
     let all: u64 = faults.iter().map(|fault| fault.weight).sum();
     let (mut at, mut strikes) = (dice.span(PAUSE.0, PAUSE.1), Vec::new());
     while at < span && all > 0 {
+        let (calm, end) = calm(at);
+        if at >= calm {
+            at = end;
+            continue;
+        }
         let mut number = dice.roll(all);
         for fault in faults {
             if number < fault.weight {
                 let victims = if fault.is_of_a_name() { names } else { workers };
                 let victim = dice.roll(victims.max(1) as u64) as usize;
-                strikes.push(Strike { at, fault: fault.name, victim, span: dice.span(fault.span.0, fault.span.1) });
+                let span = dice.span(fault.span.0, fault.span.1).min(calm - at);
+                strikes.push(Strike { at, fault: fault.name, victim, span });
                 break;
             }
             number -= fault.weight;
@@ -90,17 +107,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_schedule_with_a_fault_every_two_seconds() {
+    fn a_seed_is_a_schedule_with_a_fault_every_two_seconds_and_a_calm_every_thirty() {
         let span = Duration::from_secs(120);
         let strikes = schedule(7, span, 4, 3);
         assert_eq!(strikes, schedule(7, span, 4, 3));
         assert_ne!(strikes, schedule(8, span, 4, 3));
         let mut last = Duration::ZERO;
         for strike in &strikes {
-            assert!(strike.at - last <= Duration::from_secs(2), "{strike:?}");
+            let (calm, _) = calm(strike.at);
+            assert!(strike.at + strike.span <= calm, "{strike:?}");
+            let waited = strike.at - last;
+            assert!(waited <= Duration::from_secs(if strike.at.as_secs() / 30 > last.as_secs() / 30 { 9 } else { 2 }));
             last = strike.at;
         }
-        assert!(span - last <= Duration::from_secs(2));
+        assert!(strikes.len() as u64 * 2 >= span.as_secs(), "{}", strikes.len());
         let kinds: std::collections::BTreeSet<_> = strikes.iter().map(|strike| strike.fault).collect();
         assert!(kinds.len() * 3 > super::super::faults::FAULTS.len() * 2, "{kinds:?}");
     }

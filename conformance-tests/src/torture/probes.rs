@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use lock_core::{FencingToken, LockName, Page, Released, Revoke};
 use tokio::time::sleep;
 
-use super::LONGEST_TTL;
 use super::history::Answer;
 use super::hold::{Request, Taken, Way};
+use super::record::Promises;
 use super::worker::Hand;
+use super::{LONGEST_TTL, SLACK};
 use crate::Stop;
 
 /// Names that differ, and that a careless backend takes for one.
@@ -18,13 +19,14 @@ const TWINS: [(&str, &str); 6] = [("a", "A"), ("b", " b"), ("c", "c "), ("d\0x",
 pub(super) async fn probe(hand: Hand) -> Result<(), Stop> {
     let mut prober = Prober { hand, doubtful: None };
     loop {
-        match prober.hand.dice.roll(8) {
+        match prober.hand.dice.roll(9) {
             0 => prober.twins().await,
             1 => prober.pages().await,
             2 => prober.free().await,
             3 => prober.wrong_token().await,
             4 => prober.lapse().await,
             6 => prober.marked().await,
+            7 => prober.gives_up().await,
             5 => prober.hand.inspect(&prober.hand.quiet.clone(), None).await,
             _ => prober.long_names().await,
         }
@@ -166,6 +168,31 @@ impl Prober {
         self.hand.end(taken, Way::Lapse).await;
     }
 
+    /// Whoever gives up waiting leaves no place behind for longer than a disturbed line may keep it there.
+    async fn gives_up(&mut self) {
+        let name = self.own("queue");
+        let Some(first) = self.take(name.clone(), true).await else { return };
+        let ms = Duration::from_millis;
+        let (limit, cancel) = if self.hand.dice.chance(500) { (1_000, Some(ms(50))) } else { (100, None) };
+        let ask = |limit, cancel| Request { name: name.clone(), ttl: ms(1_500), limit, renewed: true, cancel };
+        if let Ok(stolen) = self.hand.ask(ask(Some(ms(limit)), cancel)).await {
+            self.give(stolen).await;
+        }
+        self.give(first).await;
+        let is_local = Promises::of(self.hand.locks.capabilities()).local;
+        let end = Instant::now() + if is_local { ms(1_000) } else { LONGEST_TTL * 3 };
+        loop {
+            match self.hand.ask(ask(None, None)).await {
+                Ok(taken) => return self.give(taken).await,
+                Err(Answer::Busy) if Instant::now() < end => sleep(ms(100)).await,
+                Err(Answer::Busy) if self.certain() => {
+                    return self.hand.odd("W3", "who gave up waiting left its place in the queue");
+                }
+                Err(_) => return self.doubtful = Some(Instant::now()),
+            }
+        }
+    }
+
     /// Asks for what is held, and may not get it.
     async fn steal(&mut self, name: String) {
         let ttl = Duration::from_millis(1_500);
@@ -184,8 +211,9 @@ impl Prober {
         self.hand.stay(&taken, ttl * 3 / 4).await;
         self.steal(name.clone()).await;
         self.hand.stay(&taken, ttl).await;
-        // The guard goes on living, so that nobody removes what should be gone.
-        sleep(Duration::from_millis(1_300)).await;
+        // The guard goes on living, so that nobody removes what should be gone. Before that, nobody could object to what is shown.
+        let expiry = Promises::of(self.hand.locks.capabilities()).expiry();
+        sleep(Duration::from_nanos(expiry) + SLACK + Duration::from_millis(200)).await;
         self.hand.inspect(&name, None).await;
         self.doubtful = Some(Instant::now());
         self.hand.end(taken, Way::Lapse).await;

@@ -110,10 +110,19 @@ pub struct Struck {
     pub forgets: bool,
     /// Whether the worker could do nothing meanwhile: its own time stood still.
     pub halts: bool,
+    /// Whether the worker was stopped in the midst of a write to what all share, so that nobody else could write.
+    pub bars: bool,
     /// Broken promises that showed at once: rule and text.
     pub saw: Vec<(String, String)>,
     /// Why it was not made, if it was not.
     pub missed: Option<String>,
+}
+
+impl Struck {
+    /// Whether it reached everybody.
+    pub fn hits_all(&self) -> bool {
+        self.scope == Scope::All || self.bars
+    }
 }
 
 /// A write that reached the register.

@@ -45,13 +45,22 @@ impl Stray<'_> {
 
     /// All that can happen to somebody who wakes too late, with a name that nobody else takes.
     pub(super) async fn wakes(&mut self, name: &LockName) -> Result<(), Stop> {
-        self.loses_its_entry(name).await?;
-        self.asks_again(name).await?;
-        self.waits_and_is_gone(name).await?;
-        self.sleeps_too_long(name).await?;
-        self.is_replaced(name).await?;
-        self.is_followed(name, false).await?;
-        self.is_followed(name, true).await
+        for part in 0..7 {
+            match part {
+                0 => self.loses_its_entry(name).await?,
+                1 => self.asks_again(name).await?,
+                2 => self.waits_and_is_gone(name).await?,
+                3 => self.sleeps_too_long(name).await?,
+                4 => self.is_replaced(name).await?,
+                5 => self.is_followed(name, false).await?,
+                _ => self.is_followed(name, true).await?,
+            }
+            // Something broken is known at once, and what it has left would only be in the way of the rest.
+            if !self.struck.saw.is_empty() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn odd(&mut self, is: bool, rule: &str, text: &str) {
@@ -132,7 +141,7 @@ impl Stray<'_> {
 
     /// It dies, and another comes: one that waits, or one that asks again and again.
     async fn is_followed(&mut self, name: &LockName, waits: bool) -> Result<(), Stop> {
-        let (mut lease, _) = self.takes(name, TTL).await?;
+        let (mut lease, _) = self.takes(name, SHORT * 3).await?;
         for _ in 0..2 {
             lease.renew().await?;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::{Clock, Durability, LockName};
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::faults::{Blow, Fault};
 use super::ground::Ground;
@@ -24,6 +24,9 @@ const PUT_TTL: Duration = Duration::from_secs(2);
 
 /// How slow a line becomes.
 const DELAY: Duration = Duration::from_millis(150);
+
+/// How long a write to a file may take, beside those of others.
+const WRITE: Duration = Duration::from_millis(300);
 
 /// How long a hand may take that reaches into the store.
 const HAND: Duration = Duration::from_secs(10);
@@ -153,7 +156,9 @@ impl Field {
                 struck.halts = true;
                 let process = slot.worker.as_process().ok_or("it is no process")?;
                 process.stop()?;
-                sleep(strike.span).await;
+                let end = Instant::now() + strike.span;
+                struck.bars = self.is_barred(strike.span.min(WRITE)).await;
+                sleep_until(end).await;
                 process.resume()?;
             }
             Blow::Block | Blow::Starve => {
@@ -176,6 +181,13 @@ impl Field {
             }
         }
         Ok(())
+    }
+
+    /// Whether nobody can write, since whoever was stopped is in the midst of it. A server goes on without its clients.
+    async fn is_barred(&self, limit: Duration) -> bool {
+        let Ok(nobody) = LockName::new(format!("{}-nobody", self.quiet)) else { return false };
+        let write = self.ground.instance().remove(&nobody);
+        self.ground.addresses().is_empty() && !matches!(timeout(limit, write).await, Ok(Ok(())))
     }
 
     async fn hit_name(&self, fault: &Fault, strike: Strike, struck: &mut Struck) -> Result<(), Stop> {
@@ -300,7 +312,7 @@ fn disturb(line: &Proxy, blow: Blow, on: bool) {
 }
 
 async fn within(hand: impl Future<Output = Result<(), Stop>>) -> Result<(), Stop> {
-    tokio::time::timeout(HAND, hand).await.map_err(|_| format!("it took longer than {HAND:?}"))?
+    timeout(HAND, hand).await.map_err(|_| format!("it took longer than {HAND:?}"))?
 }
 
 /// A fault that is not undone would be another fault: tried until it is.

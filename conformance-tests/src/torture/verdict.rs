@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::checker::{CHECKS, Finding, longest_free};
+use super::checker::{CHECKS, Finding, Judged, judged, longest_free};
 use super::driver::Torture;
 use super::ground::Ground;
 use super::history::{Answer, Nanos};
@@ -47,6 +47,8 @@ pub struct Verdict {
     pub slow: Duration,
     /// How long after the begin the first violation had happened.
     pub found_after: Option<Duration>,
+    /// How much the checks could judge to which faults leave little.
+    pub judged: Vec<(&'static str, Judged)>,
     /// A text of the first finding's stretch.
     pub stretch: String,
 }
@@ -78,6 +80,7 @@ impl Verdict {
                 .iter()
                 .find(|finding| finding.excuse.is_none())
                 .map_or(String::new(), |first| stretch(record, first)),
+            judged: judged(record).to_vec(),
             slow: Duration::from_nanos(record.slow.iter().map(|slow| slow.1 - slow.0).sum()),
             found_after: findings
                 .iter()
@@ -128,13 +131,18 @@ impl Verdict {
         (of(false), of(true))
     }
 
+    fn judged(&self, check: &str) -> Option<Judged> {
+        self.judged.iter().find(|(of, judged)| *of == check && judged.of > 0).map(|(_, judged)| *judged)
+    }
+
     /// The same for programs.
     pub fn to_json(&self) -> serde_json::Value {
         let checks: BTreeMap<_, _> = CHECKS
             .iter()
             .map(|(check, meaning)| {
                 let (broken, excused) = self.count(check);
-                (*check, json!({ "meaning": meaning, "violations": broken, "excused": excused }))
+                let judged = self.judged(check).map(|judged| json!([judged.judged, judged.of]));
+                (*check, json!({ "meaning": meaning, "violations": broken, "excused": excused, "judged": judged }))
             })
             .collect();
         let findings: Vec<_> = self
@@ -193,7 +201,10 @@ impl fmt::Display for Verdict {
             } else {
                 String::new()
             };
-            writeln!(f, "  {check:<12} {broken:>4}  {meaning}{excused}")?;
+            let judged = self
+                .judged(check)
+                .map_or(String::new(), |judged| format!("  ({} of {} could be judged)", judged.judged, judged.of));
+            writeln!(f, "  {check:<12} {broken:>4}  {meaning}{excused}{judged}")?;
         }
         if self.is_clean() {
             return write!(f, "\nclean");

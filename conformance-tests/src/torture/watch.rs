@@ -25,8 +25,8 @@ pub(super) struct StoreWatch {
     slow: Notes,
 }
 
-/// A server that takes longer for a look, straight to it and without any fault in the line, has other things to do.
-const SLOW: Nanos = 200_000_000;
+/// A server that takes longer for a look, straight to it and without any fault in the line, is noted. What follows from it is for the checker to say.
+const SLOW: Nanos = 65_000_000;
 
 impl StoreWatch {
     pub(super) async fn begin(ground: &Ground, name: &str) -> Result<Self, Stop> {

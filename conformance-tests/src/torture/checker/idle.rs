@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::weather::{merged, seconds, slack};
-use super::{Finding, Weather};
+use super::{Finding, Judged, Weather};
 use crate::torture::history::{Answer, Nanos};
-use crate::torture::record::{Record, Scope};
+use crate::torture::record::{Attempt, Record, Scope};
 
 type Stretches = Vec<(Nanos, Nanos)>;
 
@@ -48,6 +48,22 @@ fn taken(record: &Record, weather: &Weather<'_>, name: &str, attempts: &[usize])
     merged(taken)
 }
 
+/// Whether a waiter was left in peace until its answer.
+fn is_at_peace(weather: &Weather<'_>, waiter: &Attempt) -> bool {
+    waiter.answered.is_some_and(|end| !weather.touched(waiter.worker, waiter.asked, end))
+}
+
+/// How many waits could show an idle name, of all: nobody touched the waiter, and no fault that hit all explains that the name was free.
+pub(super) fn watched(record: &Record, weather: &Weather<'_>) -> Judged {
+    let explained = merged(weather.global().iter().map(|storm| (storm.0, weather.long_after(*storm))).collect());
+    let is_explained = |waiter: &Attempt| {
+        let end = waiter.answered.unwrap_or(waiter.asked);
+        explained.iter().any(|stretch| stretch.0 <= waiter.asked && end <= stretch.1)
+    };
+    let waits = record.attempts.iter().filter(|attempt| attempt.limit.is_some());
+    Judged::count(waits, |waiter| is_at_peace(weather, waiter) && !is_explained(waiter))
+}
+
 /// A waiter whose worker is left in peace gets a free name within a second.
 pub(super) fn idle(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -61,7 +77,7 @@ pub(super) fn idle(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
         for &number in attempts.iter().filter(|number| record.attempts[**number].limit.is_some()) {
             let waiter = &record.attempts[number];
             let Some(end) = waiter.answered else { continue };
-            if end - waiter.asked <= bound || weather.touched(waiter.worker, waiter.asked, end) {
+            if end - waiter.asked <= bound || !is_at_peace(weather, waiter) {
                 continue;
             }
             let from = taken.partition_point(|stretch| stretch.1 < waiter.asked);
@@ -145,6 +161,41 @@ mod tests {
         assert_eq!(findings(&story, "idle").len(), 1);
         story.fault("server stopped", Scope::All, 9_000, 12_000);
         assert!(findings(&story, "idle").is_empty());
+    }
+
+    #[test]
+    fn who_is_stopped_within_its_write_is_a_fault_of_all_and_who_is_only_stopped_is_not() {
+        let mut story = Story::new(2);
+        waits(&mut story, 1, 10_050, 15_050);
+        story.fault("worker stopped", Scope::Worker(0), 9_000, 12_000).halts = true;
+        assert_eq!(findings(&story, "idle").len(), 1);
+        story.record.faults[0].bars = true;
+        assert!(findings(&story, "idle").is_empty());
+        // Not for longer than that, and the leases that it may have left.
+        let mut story = Story::new(2);
+        waits(&mut story, 1, 40_050, 45_050);
+        let fault = story.fault("worker stopped", Scope::Worker(0), 9_000, 12_000);
+        (fault.halts, fault.bars) = (true, true);
+        assert_eq!(findings(&story, "idle").len(), 1);
+    }
+
+    #[test]
+    fn what_can_be_judged_is_what_nothing_explains() {
+        let judged = |story: &Story| {
+            let (record, weather) = (&story.record, super::Weather::of(&story.record));
+            let judged = super::watched(record, &weather);
+            (judged.judged, judged.of)
+        };
+        let mut story = Story::new(2);
+        waits(&mut story, 0, 10_050, 10_250);
+        waits(&mut story, 1, 10_050, 10_250);
+        waits(&mut story, 1, 50_050, 50_250);
+        assert_eq!(judged(&story), (3, 3));
+        story.fault("line cut", Scope::Worker(0), 9_000, 9_000);
+        assert_eq!(judged(&story), (2, 3));
+        // It may have left leases until then, though nobody was touched any more.
+        story.fault("server killed", Scope::All, 5_000, 5_000);
+        assert_eq!(judged(&story), (1, 3));
     }
 
     #[test]

@@ -21,8 +21,7 @@ pub(in crate::torture) fn bound(promises: Promises) -> Nanos {
 pub(super) fn recovery(record: &Record, _: &Weather<'_>) -> Vec<Finding> {
     let mut grants: Vec<_> = record.attempts.iter().filter_map(|attempt| attempt.granted()).collect();
     grants.sort_unstable();
-    let away =
-        record.faults.iter().filter(|fault| fault.scope == Scope::All).map(|fault| (fault.from, fault.to + seconds(1)));
+    let away = record.faults.iter().filter(|fault| fault.hits_all()).map(|fault| (fault.from, fault.to + seconds(1)));
     let away = merged(away.chain(record.stalls.iter().copied()).collect());
     let mut found = Vec::new();
     for fault in &record.faults {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::AcquireRequest;
 
 use super::weather::{seconds, slack};
-use super::{Finding, Weather};
+use super::{Finding, Judged, Weather};
 use crate::torture::history::{Answer, Nanos, span};
 use crate::torture::record::{Attempt, Record};
 
@@ -52,6 +52,32 @@ pub(super) fn limits(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
 /// By how much somebody must have come earlier, so that it is certain that its request came earlier, too.
 const EARLIER: Duration = Duration::from_millis(700);
 
+/// Whether it is certain that one of two who wait for a name at the same time came first, and both were left in peace: what becomes of them can be judged.
+fn are_in_order(record: &Record, weather: &Weather<'_>, old: &Attempt, new: &Attempt) -> bool {
+    let end = new.answered.unwrap_or(record.span.1);
+    let (from, to) = (old.asked.saturating_sub(seconds(1)), end + span(EARLIER));
+    let both_wait = old.answered.is_some_and(|at| at > new.asked);
+    let calm = |worker| !weather.touched(worker, from, to);
+    old.asked + span(EARLIER) <= new.asked
+        && both_wait
+        && calm(old.worker)
+        && calm(new.worker)
+        && !weather.disturbed(&new.name, from, to)
+}
+
+/// How many grants could show that somebody was overtaken, of all to those who waited.
+pub(super) fn ordered(record: &Record, weather: &Weather<'_>) -> Judged {
+    let waiters = record.attempts.iter().filter(|attempt| record.promises.fifo && attempt.limit.is_some());
+    let waiters: Vec<_> = waiters.collect();
+    let mut judged = Judged::default();
+    for (at, new) in waiters.iter().enumerate().filter(|(_, attempt)| attempt.granted().is_some()) {
+        judged.of += 1;
+        let mut olds = waiters[..at].iter().rev().filter(|old| old.name == new.name).take(200);
+        judged.judged += usize::from(olds.any(|old| are_in_order(record, weather, old, new)));
+    }
+    judged
+}
+
 /// Where the order of arrival is declared: nobody is granted the name while somebody who came well before waits for it, and goes on waiting.
 pub(super) fn order(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -70,13 +96,7 @@ pub(super) fn order(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
             for &old_number in waiters[..at].iter().rev().take(200) {
                 let old = &record.attempts[old_number];
                 let waits_on = old.answered.is_some_and(|at| at > granted + earlier);
-                if old.asked + earlier > new.asked || !waits_on {
-                    continue;
-                }
-                let (from, to) = (old.asked.saturating_sub(seconds(1)), granted + earlier);
-                let calm = |worker| !weather.touched(worker, from, to);
-                let disturbed = weather.disturbed(name, from, to);
-                if calm(old.worker) && calm(new.worker) && !disturbed {
+                if waits_on && are_in_order(record, weather, old, new) {
                     let text = format!(
                         "worker {} came {:?} after worker {}, and was granted the name before it",
                         new.worker,
@@ -91,6 +111,22 @@ pub(super) fn order(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
     found
 }
 
+/// Whether nothing explains that the server did not answer.
+fn needs_no_error(record: &Record, weather: &Weather<'_>, attempt: &Attempt) -> bool {
+    let end = attempt.answered.unwrap_or(attempt.asked);
+    // A limit that one answer of a busy server takes; or one at whose end the last word was a little late.
+    let tight = attempt.limit.is_some_and(|limit| {
+        limit < seconds(1) && !record.promises.local || end >= attempt.asked + limit && weather.lagged(end)
+    });
+    !tight && !weather.touched(attempt.worker, attempt.asked.saturating_sub(seconds(2)), end)
+}
+
+/// How many answers could have been an error that nothing explains, of all.
+pub(super) fn faultless(record: &Record, weather: &Weather<'_>) -> Judged {
+    let answered = record.attempts.iter().filter(|attempt| attempt.answered.is_some());
+    Judged::count(answered, |attempt| needs_no_error(record, weather, attempt))
+}
+
 /// An error has a fault that explains it; and its kind is one that a fault can explain.
 pub(super) fn errors(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -98,13 +134,7 @@ pub(super) fn errors(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
         let Some(Answer::Failed { kind, text }) = &attempt.answer else { continue };
         let explained = match &**kind {
             "Timeout" => true,
-            // A limit that one answer of a busy server takes.
-            "Unavailable" if attempt.limit.is_some_and(|limit| limit < seconds(1)) && !record.promises.local => true,
-            "Unavailable" | "Denied" => weather.touched(
-                attempt.worker,
-                attempt.asked.saturating_sub(seconds(2)),
-                attempt.answered.unwrap_or(attempt.asked),
-            ),
+            "Unavailable" | "Denied" => !needs_no_error(record, weather, attempt),
             _ => false,
         };
         if !explained {
@@ -161,16 +191,47 @@ mod tests {
     }
 
     #[test]
+    fn who_is_stopped_within_its_write_explains_the_errors_of_all_and_prolongs_nobodys_limit() {
+        let mut story = Story::new(2);
+        story.fail(1, "x", 20_000, 20_100, failed("Unavailable"));
+        story.fail(1, "x", 20_000, 25_800, failed("Timeout"));
+        story.fault("worker stopped", Scope::Worker(0), 19_000, 25_000).halts = true;
+        assert_eq!((findings(&story, "error").len(), findings(&story, "limit").len()), (1, 1));
+        story.record.faults[0].bars = true;
+        assert_eq!((findings(&story, "error").len(), findings(&story, "limit").len()), (0, 1));
+    }
+
+    #[test]
+    fn a_late_word_at_the_limit_is_explained_by_a_server_that_lags_and_an_early_one_is_not() {
+        for (answered, lagged, count) in
+            [(25_200, None, 1), (25_200, Some(25_050), 0), (25_200, Some(21_000), 1), (24_000, Some(23_900), 1)]
+        {
+            let mut story = Story::new(1);
+            story.fail(0, "x", 20_000, answered, failed("Unavailable"));
+            let slow = lagged.map(|at| (story.ms(at), story.ms(at + 100)));
+            story.record.slow.extend(slow);
+            assert_eq!(findings(&story, "error").len(), count, "{answered} {lagged:?}");
+        }
+        // One look that takes longer than that is as a fault.
+        let mut story = Story::new(1);
+        story.fail(0, "x", 20_000, 24_000, failed("Unavailable"));
+        story.record.slow.push((story.ms(23_700), story.ms(23_950)));
+        assert!(findings(&story, "error").is_empty());
+    }
+
+    #[test]
     fn who_overtakes_is_found_where_order_is_declared() {
         let mut story = Story::new(2);
         story.fail(0, "x", 100, 5_100, failed("Timeout"));
         let number = story.hold(1, "x", 1, 2_001, 2_010);
         story.record.attempts[number].asked = story.ms(1_000);
         assert!(findings(&story, "order").is_empty());
+        let judged = |story: &Story| super::ordered(&story.record, &super::Weather::of(&story.record)).judged;
+        assert_eq!(judged(&story), 0);
         story.record.promises.fifo = true;
-        assert_eq!(findings(&story, "order").len(), 1);
+        assert_eq!((findings(&story, "order").len(), judged(&story)), (1, 1));
         story.fault("line cut", Scope::Worker(0), 1_500, 1_500);
-        assert!(findings(&story, "order").is_empty());
+        assert_eq!((findings(&story, "order").len(), judged(&story)), (0, 0));
     }
 
     #[test]

@@ -9,6 +9,9 @@ use crate::torture::{LONGEST_TTL, SLACK};
 /// How long after a fault connections may need to be made anew.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
+/// A server that takes so long for one look has other things to do.
+const SLOW: Duration = Duration::from_millis(200);
+
 /// The faults of a run, by whom they touched.
 #[derive(Debug)]
 pub(in crate::torture) struct Weather<'a> {
@@ -34,10 +37,11 @@ fn touches(one: (Nanos, Nanos), other: (Nanos, Nanos)) -> bool {
 impl<'a> Weather<'a> {
     pub(in crate::torture) fn of(record: &'a Record) -> Self {
         let after = |to: Nanos| to.saturating_add(span(AFTERMATH));
-        let all = record.faults.iter().filter(|fault| fault.scope == Scope::All);
+        let all = record.faults.iter().filter(|fault| fault.hits_all());
         let mut global: Vec<_> = all.map(|fault| (fault.from, after(fault.to))).collect();
         // One that was slow once had its reason before.
-        global.extend(record.slow.iter().map(|slow| (slow.0.saturating_sub(seconds(1)), slow.1 + slack())));
+        let slow = record.slow.iter().filter(|slow| slow.1 - slow.0 > span(SLOW));
+        global.extend(slow.map(|slow| (slow.0.saturating_sub(seconds(1)), slow.1 + slack())));
         global.extend(record.stalls.iter().map(|stall| (stall.0, stall.1 + slack())));
         let storms = record.workers.iter().map(|life| {
             let own = record.faults.iter().filter(|fault| fault.scope == Scope::Worker(life.slot));
@@ -51,6 +55,12 @@ impl<'a> Weather<'a> {
     /// Whether a worker was touched in this stretch, or shortly before.
     pub(super) fn touched(&self, worker: usize, from: Nanos, to: Nanos) -> bool {
         self.storms[worker].iter().any(|storm| touches(*storm, (from, to)))
+    }
+
+    /// Whether an answer was late about this moment, though not so late that it would count as a fault: who has three to wait for has no time for that.
+    pub(super) fn lagged(&self, at: Nanos) -> bool {
+        let around = (at.saturating_sub(seconds(1)), at + slack());
+        self.record.slow.iter().any(|slow| touches(*slow, around))
     }
 
     /// The storms over a worker in this stretch.
