@@ -27,13 +27,12 @@ pub(super) fn sights(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
             continue;
         }
         let Some(owner) = sight.owner.as_deref().filter(|_| sight.state == "held") else { continue };
+        // A server that was away may have given what had run out a whole TTL anew.
+        let storm =
+            weather.global().iter().any(|storm| weather.long_after(*storm) > sight.asked && storm.0 < sight.answered);
         if let Some(&number) = owners.get(owner) {
             let seen = &record.attempts[number];
             let released = seen.released.as_ref().filter(|(at, answer)| answer == "released" && *at < sight.asked);
-            let storm = weather
-                .global()
-                .iter()
-                .any(|storm| weather.long_after(*storm) > sight.asked && storm.0 < sight.answered);
             if released.is_some() {
                 report(vec![number], format!("token {} was released before, and is shown", seen.token));
             } else if !storm && weather.lease_end(seen) + expiry < sight.asked {
@@ -41,7 +40,8 @@ pub(super) fn sights(record: &Record, weather: &Weather<'_>) -> Vec<Finding> {
             }
         }
         let put = record.faults.iter().find(|fault| fault.put.as_ref().is_some_and(|(put, _)| put == owner));
-        if let Some((_, end)) = put.and_then(|fault| fault.put.as_ref()).filter(|(_, end)| end + expiry < sight.asked)
+        if let Some((_, end)) =
+            put.and_then(|fault| fault.put.as_ref()).filter(|(_, end)| !storm && end + expiry < sight.asked)
             && put.is_some_and(|fault| fault.scope == Scope::Name(sight.name.clone()))
         {
             report(
@@ -101,6 +101,11 @@ mod tests {
         story.record.sights.push(sight(&story, 1_900, None, Some("put"), None));
         assert!(findings(&story, "view").is_empty());
         story.record.sights.push(sight(&story, 4_000, None, Some("put"), None));
+        assert_eq!(findings(&story, "view").len(), 1);
+        story.fault("server killed", Scope::All, 2_100, 2_900);
+        assert!(findings(&story, "view").is_empty());
+        // Not for ever.
+        story.record.sights.push(sight(&story, 20_000, None, Some("put"), None));
         assert_eq!(findings(&story, "view").len(), 1);
     }
 }
