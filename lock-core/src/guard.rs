@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::hold::{Hold, Lost};
-use crate::keeper::{Command, Grant};
+use crate::keeper::Grant;
+use crate::mailbox::Command;
 use crate::{Deadline, ErrorKind, FencingToken, LockError, LockName, LostReason, Owner, Released};
 
 /// A held lock. It renews itself, tells at once when it is lost, and releases when dropped.
@@ -28,48 +29,48 @@ use crate::{Deadline, ErrorKind, FencingToken, LockError, LockName, LostReason, 
 #[must_use = "dropping a guard releases the lock"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    held: Held,
-    commands: mpsc::Sender<Command>,
+    // Releases when it goes.
+    grant: Grant,
 }
 
 impl LockGuard {
     pub(crate) fn new(grant: Grant) -> Self {
-        Self { held: Held(grant.hold), commands: grant.commands }
+        Self { grant }
     }
 
     /// The name, without the namespace.
     pub fn name(&self) -> &LockName {
-        self.held.name()
+        self.grant.held.name()
     }
 
     /// The identity of this acquisition.
     pub fn owner(&self) -> Owner {
-        self.held.owner()
+        self.grant.held.owner()
     }
 
     /// The number by which a resource refuses a late writer.
     pub fn fencing_token(&self) -> FencingToken {
-        self.held.fencing_token()
+        self.grant.held.fencing_token()
     }
 
     /// The TTL that the backend really granted.
     pub fn ttl(&self) -> Duration {
-        self.held.ttl()
+        self.grant.held.ttl()
     }
 
     /// Whether the lock is held now. Answered from the clock, without I/O; once `false` it stays so.
     pub fn is_held(&self) -> bool {
-        self.held.is_held()
+        self.grant.held.is_held()
     }
 
     /// How long the lock is held even if no renewal comes through; zero once it is not held.
     pub fn remaining(&self) -> Duration {
-        self.held.remaining()
+        self.grant.held.remaining()
     }
 
     /// Until when the lock is held even if no renewal comes through; `None` once it is not held.
     pub fn valid_until(&self) -> Option<Deadline> {
-        self.held.valid_until()
+        self.grant.held.valid_until()
     }
 
     /// Ready once the lock is lost, with the reason; at once when it is lost already; never after a clean release.
@@ -79,17 +80,17 @@ impl LockGuard {
     /// # Cancel safety
     /// Dropping it loses nothing.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        self.held.lost()
+        self.grant.held.lost()
     }
 
     /// Why the lock was lost, if it was.
     pub fn lost_reason(&self) -> Option<LostReason> {
-        self.held.lost_reason()
+        self.grant.held.lost_reason()
     }
 
     /// A cheap, cloneable view for work that runs under this lock.
     pub fn held(&self) -> Held {
-        self.held.clone()
+        self.grant.held.clone()
     }
 
     /// Renews now, besides what the keeper does by itself: the remaining time becomes the whole TTL.
@@ -102,7 +103,7 @@ impl LockGuard {
     /// Dropping it loses the answer only; the renewal may still take effect.
     pub async fn renew(&self) -> Result<(), LockError> {
         let (reply, answer) = oneshot::channel();
-        if self.commands.send(Command::Renew(reply)).await.is_ok()
+        if self.grant.held.0.mailbox.post(Command::Renew(reply))
             && let Ok(answer) = answer.await
         {
             return answer;
@@ -128,8 +129,8 @@ impl LockGuard {
     /// Dropping it loses the answer only; the release goes on.
     pub async fn release(self) -> Result<Released, LockError> {
         let (reply, answer) = oneshot::channel();
-        self.held.0.release();
-        if self.commands.send(Command::Release(reply)).await.is_err() {
+        self.grant.held.0.release();
+        if !self.grant.held.0.mailbox.post(Command::Release(reply)) {
             // The keeper has ended after a loss, and removed what was left.
             return Ok(Released::NotHeld);
         }
@@ -142,23 +143,15 @@ impl LockGuard {
     }
 }
 
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        // The channel closes behind this, and the keeper releases.
-        self.held.0.release();
-        self.held.0.guard_goes();
-    }
-}
-
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard").field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("LockGuard").field("held", &self.grant.held).finish_non_exhaustive()
     }
 }
 
 /// A view of a held lock that work may carry around: it tells, but does not keep the lock held.
 #[derive(Clone)]
-pub struct Held(Arc<Hold>);
+pub struct Held(pub(crate) Arc<Hold>);
 
 impl Held {
     /// The name, without the namespace.

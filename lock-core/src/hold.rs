@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use crate::mailbox::Mailbox;
 use crate::{Clock, Deadline, FencingToken, LockName, LostReason, Owner};
 
 /// One word tells all: the nanosecond until which the lease may be trusted, or that it ended and why. So a look by the
@@ -18,6 +19,7 @@ pub(crate) struct Hold {
     pub(crate) owner: Owner,
     pub(crate) token: FencingToken,
     pub(crate) ttl: Duration,
+    pub(crate) mailbox: Mailbox,
     clock: Clock,
     word: AtomicU64,
     raised: CancellationToken,
@@ -45,13 +47,14 @@ impl Hold {
     ) -> Self {
         let word = AtomicU64::new(valid_until.to_nanos());
         let (raised, gone) = (CancellationToken::new(), AtomicU8::new(0));
-        Self { name, owner, token, ttl, clock, word, raised, gone, departures }
+        Self { name, owner, token, ttl, mailbox: Mailbox::default(), clock, word, raised, gone, departures }
     }
 
     pub(crate) fn guard_goes(&self) {
         if self.gone.fetch_or(GUARD_GONE, Ordering::AcqRel) == 0 {
             self.departures.fetch_add(1, Ordering::AcqRel);
         }
+        self.mailbox.guard_goes();
     }
 
     pub(crate) fn keeper_goes(&self) {

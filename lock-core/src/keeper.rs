@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::hold::Hold;
 use crate::retry::Backoff;
 use crate::shared::Shared;
-use crate::{AcquireRequest, LockError, LockName, LostReason, Owner, Released};
+use crate::{AcquireRequest, Held, LockError, LockName, LostReason, Owner};
 
-/// What the user's side gets when the lock is acquired. Dropping it anywhere closes the channel, and the keeper releases.
+/// What the user's side gets when the lock is acquired. Wherever it is dropped, the keeper releases.
 pub(crate) struct Grant {
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) held: Held,
 }
 
-/// What a guard asks of its keeper.
-pub(crate) enum Command {
-    Renew(oneshot::Sender<Result<(), LockError>>),
-    Release(oneshot::Sender<Result<Released, LockError>>),
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.held.0.release();
+        self.held.0.guard_goes();
+    }
 }
 
 /// How the lock is to be kept once it is held.
@@ -47,16 +47,19 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Lives from request to release. A panic of the backend ends in [`abandon`], never in an entry that nobody minds.
-    pub(crate) async fn live(self, reply: Reply) {
-        let shared = self.shared.clone();
-        let (name, owner, ttl) = (self.request.name.clone(), self.request.owner, self.request.ttl.get());
-        if AssertUnwindSafe(self.run(reply)).catch_unwind().await.is_err() {
-            tracing::error!(lock = %name, "the keeper of a lock panicked; its entry is being removed");
-            abandon(&shared, &name, &owner, ttl).await;
+    // An `async fn` would have room for its arguments twice.
+    #[allow(clippy::manual_async_fn)]
+    pub(crate) fn live(self, reply: Reply) -> impl Future<Output = ()> + Send {
+        async move {
+            if AssertUnwindSafe(self.run(reply)).catch_unwind().await.is_err() {
+                let AcquireRequest { name, owner, ttl, .. } = &self.request;
+                tracing::error!(lock = %name, "the keeper of a lock panicked; its entry is being removed");
+                Box::pin(abandon(&self.shared, name, owner, ttl.get())).await;
+            }
         }
     }
 
-    async fn run(self, reply: Reply) {
+    async fn run(&self, reply: Reply) {
         let Some((lease, reply)) = self.obtain(reply).await else { return };
         let hold = Arc::new(Hold::new(
             self.request.name.clone(),
@@ -69,23 +72,20 @@ impl Keeper {
         ));
         // Held from here on; if this task dies, the guard learns of it.
         let last_breath = LastBreath(hold.clone());
-        let (commands, inbox) = mpsc::channel(1);
-        let grant = Grant { hold: hold.clone(), commands };
         let _listed = self.shared.list_held(&self.request.name);
-        if reply.send(Ok(Some(grant))).is_err() {
-            hold.release();
-            hold.guard_goes();
-        }
-        self.keep(lease, hold, inbox).await;
+        // Where nobody waits for it any more, it is dropped.
+        let _ = reply.send(Ok(Some(Grant { held: Held(hold.clone()) })));
+        self.keep(lease, &hold).await;
         drop(last_breath);
     }
 }
 
-/// Raises `KeeperDied` when the keeper ends before the lease has.
+/// Raises `KeeperDied` when the keeper ends before the lease has, and leaves no call of the guard unanswered.
 struct LastBreath(Arc<Hold>);
 
 impl Drop for LastBreath {
     fn drop(&mut self) {
+        self.0.mailbox.close();
         self.0.keeper_goes();
         if self.0.is_held() {
             self.0.lose(LostReason::KeeperDied);
@@ -106,5 +106,21 @@ async fn abandon(shared: &Shared, name: &LockName, owner: &Owner, ttl: Duration)
             }
             Err(_) => backoff.sleep().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<F>(_: fn(Keeper, Reply) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each held lock has one: what only a renewal or a release needs is boxed for the moment.
+    #[test]
+    fn a_keeper_is_small() {
+        let bytes = size_of_future(Keeper::live);
+        assert!(bytes < 1_100, "{bytes} bytes");
     }
 }

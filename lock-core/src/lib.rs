@@ -20,6 +20,7 @@ mod holder;
 mod keeper;
 mod lease;
 mod lock_request;
+mod mailbox;
 mod manager;
 mod meaning;
 pub mod memory;

@@ -1,6 +1,6 @@
 //! The builder of one acquisition.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -148,7 +148,7 @@ impl LockRequest {
             name: name.clone(),
             ttl,
             wait,
-            label: cut(self.label.unwrap_or_else(default_label)).into(),
+            label: self.label.map_or_else(default_label, |label| cut(label).into()),
             renewed: self.plan.auto_renew,
             operation_timeout: shared.operation_timeout,
             clock: shared.clock.clone(),
@@ -177,10 +177,19 @@ fn cut(mut label: String) -> String {
     label
 }
 
-/// Host and process id. The host is asked for once; the process id each time, since a process may have forked.
-fn default_label() -> String {
-    static HOST: LazyLock<String> = LazyLock::new(hostname);
-    format!("{}:{}", *HOST, std::process::id())
+/// Host and process id: the same text for all locks of a process. The id is asked for each time, since a process may have forked.
+fn default_label() -> Arc<str> {
+    static LABEL: Mutex<Option<(u32, Arc<str>)>> = Mutex::new(None);
+    let id = std::process::id();
+    let mut label = LABEL.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*label {
+        Some((of, label)) if *of == id => label.clone(),
+        _ => {
+            let new: Arc<str> = cut(format!("{}:{id}", hostname())).into();
+            *label = Some((id, new.clone()));
+            new
+        }
+    }
 }
 
 #[cfg(unix)]

@@ -153,6 +153,7 @@ impl LockManager {
     /// Dropping it stops the waiting only; releases go on while the process lives, and it may be called again.
     pub async fn close(&self) -> Result<(), LockError> {
         self.shared.closing.cancel();
+        self.shared.alarm();
         self.shared.keepers.close();
         self.shared.keepers.wait().await;
         self.on_runtime("close", None, |backend| async move { backend.close().await }).await

@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     pub(crate) operation_timeout: Duration,
     pub(crate) closing: CancellationToken,
     pub(crate) keepers: TaskTracker,
-    /// Counts the jumps of the clock; keepers read their deadlines again at each.
-    pub(crate) jumps: watch::Sender<u64>,
+    /// Changes when the clock has jumped and when the manager is closed: then keepers look at both again.
+    pub(crate) alarms: watch::Sender<u64>,
     /// How many guards have gone whose release is not confirmed yet.
     pub(crate) departures: Arc<AtomicIsize>,
     /// The moments at which locks are renewed.
@@ -52,7 +52,7 @@ impl Shared {
             operation_timeout,
             closing: CancellationToken::new(),
             keepers: TaskTracker::new(),
-            jumps: watch::Sender::new(0),
+            alarms: watch::Sender::new(0),
             departures: Arc::default(),
             rhythm: Rhythm::random(),
             held: Mutex::default(),
@@ -60,6 +60,11 @@ impl Shared {
         });
         shared.runtime.handle.spawn(watch_clock(Arc::downgrade(&shared), clock));
         shared
+    }
+
+    /// Lets all keepers look at the clock, and whether the manager is closed.
+    pub(crate) fn alarm(&self) {
+        self.alarms.send_modify(|alarms| *alarms += 1);
     }
 
     /// Lists a name as held by this manager, until the answer is dropped.
@@ -128,7 +133,7 @@ async fn watch_clock(shared: Weak<Shared>, clock: Clock) {
         last = now;
         let Some(shared) = shared.upgrade() else { return };
         if ahead > JUMP {
-            shared.jumps.send_modify(|jumps| *jumps += 1);
+            shared.alarm();
         }
         if shared.closing.is_cancelled() && shared.keepers.is_empty() {
             return;

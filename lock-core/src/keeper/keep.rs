@@ -1,16 +1,16 @@
 //! From the grant to its end: renewing, watching for loss, obeying the guard.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::Sleep;
 
+use super::Keeper;
 use super::release::ReleaseReply;
-use super::{Command, Keeper};
 use crate::hold::Hold;
+use crate::mailbox::{Command, Mailbox};
 use crate::retry::Backoff;
 use crate::{Clock, Deadline, ErrorKind, Lease, LockError, LostReason, Released, Renewal, telemetry};
 
@@ -36,10 +36,10 @@ enum Event {
 
 /// All that can interrupt the keeper, in one place, so that it is watched during a renewal as well as between two.
 struct Watch<'a> {
-    inbox: mpsc::Receiver<Command>,
+    inbox: &'a Mailbox,
     guard_alive: bool,
     loss: BoxFuture<'static, LostReason>,
-    jumps: watch::Receiver<u64>,
+    alarms: watch::Receiver<u64>,
     closing: &'a tokio_util::sync::CancellationToken,
     timer: Pin<Box<Sleep>>,
     clock: &'a Clock,
@@ -57,14 +57,16 @@ impl Watch<'_> {
         tokio::select! {
             biased;
             reason = &mut self.loss => Event::Lost(reason),
-            command = self.inbox.recv(), if self.guard_alive => match command {
+            command = self.inbox.next(), if self.guard_alive => match command {
                 None => Event::Dropped,
                 Some(Command::Release(reply)) => Event::Release(Some(reply)),
                 Some(Command::Renew(reply)) => Event::Renew(reply),
             },
-            () = self.closing.cancelled() => Event::Lost(LostReason::Closed),
-            // A closed jump watch means that the manager's ticker ended with its runtime; timers still ring.
-            Ok(()) = self.jumps.changed() => Event::Time,
+            // An error means that the manager is gone; timers still ring.
+            Ok(()) = self.alarms.changed() => match self.closing.is_cancelled() {
+                true => Event::Lost(LostReason::Closed),
+                false => Event::Time,
+            },
             () = self.timer.as_mut() => Event::Time,
         }
     }
@@ -94,18 +96,22 @@ impl Course {
 }
 
 impl Keeper {
-    pub(super) async fn keep(&self, mut lease: Box<dyn Lease>, hold: Arc<Hold>, inbox: mpsc::Receiver<Command>) {
+    pub(super) async fn keep(&self, mut lease: Box<dyn Lease>, hold: &Hold) {
         let clock = &self.request.clock;
         let granted = clock.now();
         let mut watch = Watch {
-            inbox,
+            inbox: &hold.mailbox,
             guard_alive: true,
             loss: lease.loss(),
-            jumps: self.shared.jumps.subscribe(),
+            alarms: self.shared.alarms.subscribe(),
             closing: &self.shared.closing,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             clock,
         };
+        if watch.closing.is_cancelled() {
+            // It was, before this could be told of it.
+            watch.alarms.mark_changed();
+        }
         let mut course = Course {
             granted,
             last_reply: granted,
@@ -117,7 +123,7 @@ impl Keeper {
         let reason = loop {
             let now = clock.now();
             let leave_at = course.leaving.as_ref().map_or(Deadline::NEVER, |(at, _)| *at);
-            let raise_at = course.valid_until(&hold, lease.as_ref()).before(WAKE);
+            let raise_at = course.valid_until(hold, lease.as_ref()).before(WAKE);
             if now >= leave_at {
                 break None;
             }
@@ -128,33 +134,34 @@ impl Keeper {
                 break Some(LostReason::MaxHold);
             }
             let event = if now >= course.renew_at {
-                self.renew(&mut lease, &hold, &mut watch, &mut course, Vec::new()).await
+                // Boxed, as below: ten thousand locks would have the room for it all the time, and need it a hundredth of it.
+                Box::pin(self.renew(&mut lease, hold, &mut watch, &mut course, Vec::new())).await
             } else {
                 watch.event(course.renew_at.min(raise_at).min(course.end_hold_at).min(leave_at)).await
             };
             let event = match event {
-                Event::Renew(asked) => self.renew(&mut lease, &hold, &mut watch, &mut course, vec![asked]).await,
+                Event::Renew(asked) => {
+                    Box::pin(self.renew(&mut lease, hold, &mut watch, &mut course, vec![asked])).await
+                }
                 event => event,
             };
             match event {
                 Event::Time | Event::Renew(_) => {}
                 Event::Lost(reason) => break Some(reason),
-                Event::Dropped => self.leave(&hold, &mut watch, &mut course, None),
-                Event::Release(reply) => self.leave(&hold, &mut watch, &mut course, reply),
+                Event::Dropped => self.leave(hold, &mut watch, &mut course, None),
+                Event::Release(reply) => self.leave(hold, &mut watch, &mut course, reply),
             }
         };
         if let Some(reason) = reason {
-            self.lost(&hold, reason, watch.guard_alive);
+            self.lost(hold, reason, watch.guard_alive);
         }
         let reply = match course.leaving.take() {
             Some((_, reply)) => reply,
-            None => self.outlive(&mut watch, &hold, course.last_reply.after(lease.effective_ttl())).await,
+            None => self.outlive(&mut watch, hold, course.last_reply.after(lease.effective_ttl())).await,
         };
-        let mut inbox = watch.inbox;
-        self.release(lease, reply, course.last_reply).await;
-        // A guard that outlived its lease may have spoken meanwhile; from here on it sees a closed channel.
-        inbox.close();
-        while let Some(command) = inbox.recv().await {
+        Box::pin(self.release(lease, reply, course.last_reply)).await;
+        // A guard that outlived its lease may have spoken meanwhile; from here on it is told that nobody listens.
+        for command in hold.mailbox.close() {
             match command {
                 Command::Release(reply) => drop(reply.send(Ok(Released::NotHeld))),
                 Command::Renew(reply) => {
@@ -245,7 +252,7 @@ impl Keeper {
     async fn outlive(&self, watch: &mut Watch<'_>, hold: &Hold, lease_end: Deadline) -> ReleaseReply {
         loop {
             tokio::select! {
-                command = watch.inbox.recv() => match command {
+                command = watch.inbox.next() => match command {
                     None => return None,
                     Some(Command::Release(reply)) => return Some(reply),
                     Some(Command::Renew(reply)) => {
@@ -253,7 +260,7 @@ impl Keeper {
                     }
                 },
                 () = tokio::time::sleep(watch.clock.until(lease_end)) => return None,
-                Ok(()) = watch.jumps.changed() => {}
+                Ok(()) = watch.alarms.changed() => {}
             }
         }
     }
