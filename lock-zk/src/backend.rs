@@ -15,6 +15,7 @@ use crate::BACKEND;
 use crate::attempt::Attempt;
 use crate::config::ZkConfig;
 use crate::errors::{failed, is_over};
+use crate::line::Lines;
 use crate::path::{folder, prefix};
 use crate::pool::Pool;
 use crate::session::{Doubt, Session};
@@ -28,6 +29,7 @@ pub(crate) struct Inner {
     /// How many requests enter a queue at a time. Each lists it, and answers come one after the other: those of a crowd that comes at once would
     /// come too late, and be asked for again.
     pub(crate) entering: Semaphore,
+    pub(crate) lines: Arc<Lines>,
     capabilities: Capabilities,
 }
 
@@ -46,7 +48,7 @@ impl ZkLock {
         let limit = config.connect_limit();
         let pool = bounded(limit, Pool::open(config)).await.map_err(|e| e.backend(BACKEND).operation("connect"))?;
         let capabilities = capabilities(&pool);
-        Ok(Self(Arc::new(Inner { pool, entering: Semaphore::new(CROWD), capabilities })))
+        Ok(Self(Arc::new(Inner { pool, entering: Semaphore::new(CROWD), lines: Arc::default(), capabilities })))
     }
 }
 

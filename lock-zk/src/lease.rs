@@ -11,11 +11,12 @@ use futures_util::future::{BoxFuture, pending};
 use lock_core::{
     Clock, Deadline, FencingToken, Lease, LockError, LockName, LostReason, Owner, Released, Renewal, bounded,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use zookeeper_client::{Client, Error, Stat};
 
 use crate::backend::{Inner, context, delete};
 use crate::errors::{failed, is_over};
+use crate::line::Standing;
 use crate::pool::Place;
 use crate::session::Doubt;
 
@@ -32,7 +33,12 @@ pub(crate) struct ZkLease {
     pub(crate) limit: Duration,
     /// Whether the node is watched: then it stands, unless [`Lease::loss`] is ready.
     pub(crate) is_watched: Arc<AtomicBool>,
+    /// `None` once it is released.
+    pub(crate) standing: Option<Arc<Standing>>,
 }
+
+/// How long a lease is held before its node is watched: most are given back sooner, and need no watch.
+const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 #[async_trait]
 impl Lease for ZkLease {
@@ -53,8 +59,12 @@ impl Lease for ZkLease {
         let (place, path, is_watched) = (self.place.clone(), self.path.clone(), self.is_watched.clone());
         async move {
             let Ok(client) = place.session.client() else { return LostReason::SessionLost };
+            let watched = async {
+                sleep(WATCHED_AFTER).await;
+                watched(&client, &path, &is_watched).await
+            };
             tokio::select! {
-                reason = watched(&client, &path, &is_watched) => reason,
+                reason = watched => reason,
                 () = place.session.end() => LostReason::SessionLost,
             }
         }
@@ -76,6 +86,7 @@ impl Lease for ZkLease {
         doubt.settle();
         self.place.session.forget(&self.path);
         self.inner.pool.leave(&self.owner);
+        self.standing = None;
         Ok(if deleted { Released::Released } else { Released::NotHeld })
     }
 }

@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod anew;
 mod attempt;
 mod backend;
 mod config;
@@ -21,6 +22,7 @@ mod diagnose;
 mod errors;
 pub mod fence;
 mod lease;
+mod line;
 mod node;
 mod path;
 mod pool;

@@ -1,15 +1,18 @@
 //! All that waits: a contender for the one before it, a session for what is due.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, join_all, pending};
 use lock_core::{AcquireRequest, ErrorKind, LockError, bounded};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, sleep_until};
-use zookeeper_client::{Client, Error, SessionState, StateWatcher};
+use zookeeper_client::{Client, Error, EventType, SessionState, StateWatcher};
 
 use crate::errors::{failed, is_over};
+use crate::line::Stage;
+use crate::node::{Data, Role};
 use crate::session::{Due, Session, locked};
 
 /// How often the first waiter looks for itself whether the node before it is still there, should the server's word get lost. The second one
@@ -25,35 +28,106 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// How it went with the node before.
 pub(crate) enum Turn {
     /// It is gone, or may be.
-    Moved,
+    Gone,
     /// The request's waiting is over.
     Over,
 }
 
-/// Waits until the node before this request's own is gone. `rank` counts the nodes before it.
-pub(crate) async fn turn(
-    session: &Session,
-    client: &Client,
-    before: &str,
-    rank: usize,
-    request: &AcquireRequest,
-) -> Result<Turn, Error> {
-    // Not `exists`: that would leave a watch behind on a node that is gone already.
-    let watcher = tokio::select! {
-        biased;
-        watched = client.get_and_watch_data(before) => match watched {
-            Ok((_, _, watcher)) => watcher,
-            Err(Error::NoNode) => return Ok(Turn::Moved),
-            Err(e) => return Err(e),
-        },
-        () = request.over() => return Ok(Turn::Over),
-    };
-    tokio::select! {
-        biased;
-        () = session.end() => Err(Error::SessionExpired),
-        _ = watcher.changed() => Ok(Turn::Moved),
-        () = request.over() => Ok(Turn::Over),
-        () = sleep(LOOK_EVERY * u32::try_from(rank).unwrap_or(u32::MAX).min(64)) => Ok(Turn::Moved),
+/// The node before a request's own, and what is known of it.
+pub(crate) struct Before {
+    pub(crate) node: String,
+    pub(crate) path: String,
+    /// How many nodes stood before the request's own.
+    pub(crate) rank: usize,
+    /// Whether it was the first of the queue, by a list or because it was granted the name: then nobody is before the request once it is gone.
+    pub(crate) was_first: bool,
+    /// Whether it was seen to wait. Such a node changes into one that holds by a grant alone.
+    pub(crate) was_waiting: bool,
+    /// How far its contender is, where that is one of this backend.
+    pub(crate) here: Option<watch::Receiver<Stage>>,
+}
+
+impl Before {
+    /// Waits until the node is gone. While its contender is one of this backend and waits itself, no server is asked to watch it.
+    pub(crate) async fn turn(
+        &mut self,
+        session: &Session,
+        client: &Client,
+        request: &AcquireRequest,
+    ) -> Result<Turn, Error> {
+        if let Some(mut stages) = self.here.take() {
+            let node = self.node.clone();
+            let is_told = |stage: &Stage| stage.is_granted || stage.node.as_ref().is_some_and(|now| *now != node);
+            let told = async { stages.wait_for(is_told).await.map(|stage| stage.node.as_ref() == Some(&node)) };
+            match self.until(told, session, client, request).await? {
+                Either::Left(Ok(is_granted)) => self.was_first |= is_granted,
+                Either::Left(Err(_left)) => return Ok(Turn::Gone),
+                Either::Right(turn) => return Ok(turn),
+            }
+            if self.was_first && stages.has_changed().is_err() {
+                return Ok(Turn::Gone);
+            }
+        }
+        loop {
+            // Not `exists`: that would leave a watch behind on a node that is gone already.
+            let watcher = tokio::select! {
+                biased;
+                watched = client.get_and_watch_data(&self.path) => match watched {
+                    Ok((data, _, watcher)) => {
+                        self.see(&data);
+                        watcher
+                    }
+                    Err(Error::NoNode) => return Ok(Turn::Gone),
+                    Err(e) => return Err(e),
+                },
+                () = request.over() => return Ok(Turn::Over),
+            };
+            match self.until(watcher.changed(), session, client, request).await? {
+                Either::Left(event) if event.event_type == EventType::NodeDeleted => return Ok(Turn::Gone),
+                // It was moved, or written into.
+                Either::Left(_) => {}
+                Either::Right(turn) => return Ok(turn),
+            }
+        }
+    }
+
+    /// Waits for an event, looks now and then whether the node is there, and listens for all that ends the waiting.
+    async fn until<T>(
+        &mut self,
+        event: impl Future<Output = T>,
+        session: &Session,
+        client: &Client,
+        request: &AcquireRequest,
+    ) -> Result<Either<T, Turn>, Error> {
+        let mut event = pin!(event);
+        loop {
+            let rank = if self.was_first { 1 } else { u32::try_from(self.rank).unwrap_or(u32::MAX).min(64) };
+            let looked = async {
+                sleep(LOOK_EVERY * rank).await;
+                client.get_data(&self.path).await
+            };
+            let looked = tokio::select! {
+                biased;
+                () = session.end() => return Err(Error::SessionExpired),
+                event = &mut event => return Ok(Either::Left(event)),
+                () = request.over() => return Ok(Either::Right(Turn::Over)),
+                looked = looked => looked,
+            };
+            match looked {
+                Ok((data, _)) => self.see(&data),
+                Err(Error::NoNode) => return Ok(Either::Right(Turn::Gone)),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Notes what the node says of its contender.
+    fn see(&mut self, data: &[u8]) {
+        match Data::decode(data).map(|data| data.role) {
+            Some(Role::Waits) => self.was_waiting = true,
+            Some(Role::Holds) => self.was_first |= self.was_waiting,
+            Some(Role::Revoked) | None => {}
+        }
     }
 }
 
