@@ -195,8 +195,17 @@ impl ZkStore {
     /// As [`Instance::remove`].
     pub(crate) async fn remove(&self, name: &LockName) -> Result<(), Stop> {
         let client = self.client().await?;
-        for node in self.children(&client, name).await? {
-            gone(client.delete(&format!("{}/{node}", self.folder(name)), None).await)?;
+        loop {
+            // At one stroke: a waiter may be granted the name as soon as the holder's node is gone, and would lose it again.
+            let mut writer = client.new_multi_writer();
+            for node in self.children(&client, name).await? {
+                writer.add_delete(&format!("{}/{node}", self.folder(name)), None)?;
+            }
+            match writer.commit().await.map_err(Error::from) {
+                // Somebody left in between.
+                Err(Error::NoNode) => {}
+                done => break drop(done?),
+            };
         }
         if client.check_stat(&self.folder(name)).await?.is_some_and(|stat| stat.ephemeral_owner != 0) {
             gone(client.delete(&self.folder(name), None).await)?;
