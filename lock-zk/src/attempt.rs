@@ -132,11 +132,7 @@ impl<'a> Attempt<'a> {
                     }
                 }
                 Turn::Gone => {}
-                Turn::Over => {
-                    let is_known = before.was_first || self.request.cancel.is_cancelled();
-                    let children = if is_known { Vec::new() } else { self.list(&client).await? };
-                    return bounded(limit, self.leave(&client, &own.node, first(&children, &before))).await;
-                }
+                Turn::Over => return bounded(limit, self.give_up(&client, &own.node, &before)).await,
             }
             match self.before(&own, &self.list(&client).await?)? {
                 Some(now) => before = now,
@@ -270,6 +266,13 @@ impl<'a> Attempt<'a> {
             }
         };
         bounded(self.request.operation_timeout, listed).await
+    }
+
+    /// Leaves the queue without the name, which is busy for its first. While there were others before, that one is known by a new list alone.
+    async fn give_up(&self, client: &Client, own: &str, before: &Before) -> Result<Acquisition, LockError> {
+        let is_known = before.was_first || self.request.cancel.is_cancelled();
+        let children = if is_known { Vec::new() } else { self.list(client).await? };
+        self.leave(client, own, first(&children, before)).await
     }
 
     /// Leaves the queue; the first of it is whom the name is busy for.
