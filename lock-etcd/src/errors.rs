@@ -117,6 +117,8 @@ pub(crate) fn meaning_of(error: &Error) -> Meaning {
         Error::GRpcStatus(status) => of_status(status),
         Error::TransportError(e) => in_chain(e).unwrap_or(Meaning::DROPPED),
         Error::IoError(e) => of_io(e).unwrap_or(Meaning::DROPPED),
+        // An answer, and no fault of the connection.
+        error if is_lease_gone(error) => UNKNOWN,
         // The stream ended without a word.
         Error::WatchError(_) | Error::LeaseKeepAliveError(_) | Error::EndpointError(_) => Meaning::DROPPED,
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
@@ -233,6 +235,9 @@ mod tests {
     fn a_lease_that_is_gone_is_told_apart() {
         assert!(is_lease_gone(&status(Code::NotFound, "etcdserver: requested lease not found")));
         assert!(is_lease_gone(&Error::LeaseKeepAliveError("lease not found".into())));
+        // Else all who wait would be woken by a new connection, ask for the lease again, and so on.
+        assert!(!meaning_of(&Error::LeaseKeepAliveError("lease not found".into())).redial);
+        assert!(meaning_of(&Error::LeaseKeepAliveError("the stream ended".into())).redial);
         assert!(!is_lease_gone(&status(Code::NotFound, "etcdserver: member not found")));
     }
 
