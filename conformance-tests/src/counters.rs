@@ -82,13 +82,29 @@ pub async fn zk(port: u16) -> Result<Counters, Stop> {
 /// # Cancel safety
 /// Dropping it loses nothing.
 pub async fn etcd(port: u16) -> Result<Counters, Stop> {
+    Ok(Counters { requests: etcd_received(port, "").await?, connections: connections_to(port)? })
+}
+
+/// Keep-alives that an etcd member was asked for, which come with time and not with grants.
+///
+/// # Errors
+/// When it cannot be asked.
+///
+/// # Cancel safety
+/// Dropping it loses nothing.
+pub async fn etcd_keep_alives(port: u16) -> Result<u64, Stop> {
+    etcd_received(port, "grpc_method=\"LeaseKeepAlive\"").await
+}
+
+/// Messages of clients, of the calls whose description contains a text.
+async fn etcd_received(port: u16, of: &str) -> Result<u64, Stop> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
     let mut metrics = String::new();
     stream.read_to_string(&mut metrics).await?;
     let received = metrics.lines().filter(|line| line.starts_with("grpc_server_msg_received_total"));
-    let requests = received.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>();
-    Ok(Counters { requests: requests as u64, connections: connections_to(port)? })
+    let of_these = received.filter(|line| line.contains(of));
+    Ok(of_these.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64)
 }
 
 /// Established connections to a port of this machine, as the kernel lists the server's ends of them.

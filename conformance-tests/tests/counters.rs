@@ -120,6 +120,33 @@ async fn two_round_trips_to_the_next(locks: &LockManager, line: &Proxy) -> Resul
     Ok(())
 }
 
+/// Requests for each grant, all of them from the first one to the release, while these keep coming back to one queue. Without heart-beats, a
+/// look at the term and a keep-alive each: those come with time.
+async fn per_contended_grant(name: &str, port: u16, workers: Vec<LockManager>) -> Result<f64, Stop> {
+    const ROUNDS: u64 = 30;
+    let without_beats = async || -> Result<u64, Stop> {
+        let beats = counters::etcd_keep_alives(port).await?;
+        Ok(counters::etcd(port).await?.requests - 2 * beats)
+    };
+    let before = without_beats().await?;
+    let grants = workers.len() as u64 * ROUNDS;
+    let all = workers.into_iter().map(|locks| {
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                let guard = locks.lock(&name).wait_forever().acquire().await?;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                guard.release().await?;
+            }
+            Ok::<_, lock_core::LockError>(())
+        })
+    });
+    for done in join_all(all.collect::<Vec<_>>()).await {
+        done??;
+    }
+    Ok((without_beats().await? - before) as f64 / grants as f64)
+}
+
 /// Holds many locks for a TTL, in which each is renewed three times: fewer requests than locks show that renewals travel together.
 async fn at_rest(locks: &LockManager, count: impl AsyncFn() -> Result<u64, Stop>) -> Result<(), Stop> {
     const HELD: usize = 100;
@@ -163,6 +190,36 @@ async fn zookeeper_is_asked_once_for_a_lock_and_wakes_one() -> Result<(), Stop> 
     ensure!(many < few * 1.2 + 0.5, "{few} requests for a grant with 8 waiters, {many} with 64: a herd");
     at_rest(&locks, &count).await?;
     Ok(locks.close().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contended_grant_of_etcd_costs_six_requests_at_most() -> Result<(), Stop> {
+    let server = EtcdServer::start(&[]).await?;
+    let port = server.port();
+    let together = etcd(port).await?;
+    let mut apart = Vec::new();
+    for _ in 0..16 {
+        apart.push(etcd(port).await?);
+    }
+    let all_in_one = [2, 16, 64].map(|waiters| ("waiters in one process", vec![together.clone(); waiters]));
+    let many = [2, 16].map(|clients| ("clients", apart[..clients].to_vec()));
+    for (what, workers) in all_in_one.into_iter().chain(many) {
+        let mut least = f64::INFINITY;
+        // On a busy machine beats come late, and what they keep alive is asked for anew; that only ever adds.
+        for run in 0..3 {
+            let name = format!("{what} {} {run}", workers.len());
+            least = least.min(per_contended_grant(&name, port, workers.clone()).await?);
+            if least <= 6.0 {
+                break;
+            }
+        }
+        println!("etcd: {least:.2} requests for a grant with {} {what}", workers.len());
+        ensure!(least <= 6.0, "{least} requests for a grant with {} {what}", workers.len());
+    }
+    for locks in apart.into_iter().chain([together]) {
+        locks.close().await?;
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ use crate::config::EtcdConfig;
 use crate::connection::{Link, Resend, lock};
 use crate::kept::{Beat, Kept};
 use crate::keys;
+use crate::neighbours::Neighbours;
 use crate::standing::{Checked, MOST, Standing};
 use crate::wait::CROWD;
 
@@ -30,7 +31,7 @@ pub struct EtcdLock(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) limit: Duration,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// The shared leases, by their TTL in seconds.
     classes: Mutex<HashMap<i64, Arc<Kept>>>,
     granting: tokio::sync::Mutex<()>,
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) turns: Semaphore,
     /// On which leases a request of an owner may have put something.
     hooks: Mutex<HashMap<Owner, Vec<Hook>>>,
+    pub(crate) neighbours: Arc<Neighbours>,
     closed: CancellationToken,
     capabilities: Capabilities,
 }
@@ -81,6 +83,7 @@ impl EtcdLock {
             tries: Semaphore::new(CROWD),
             turns: Semaphore::new(CROWD),
             hooks: Mutex::default(),
+            neighbours: Arc::default(),
             closed,
         };
         Ok(Self(Arc::new(inner)))
@@ -167,6 +170,13 @@ impl Inner {
         let kept = Arc::new(Kept::grant(&self.link, self.clock.clone(), seconds, false).await?);
         lock(&self.classes).insert(seconds, kept.clone());
         Ok(kept)
+    }
+
+    /// The shared lease of so many seconds and its sentinel's revision, where they are known and nothing need be asked.
+    pub(crate) fn at_hand(&self, seconds: i64) -> Option<(Arc<Kept>, i64)> {
+        let kept = lock(&self.classes).get(&seconds).cloned()?;
+        let fresh = kept.is_usable() && kept.age() < kept.ttl / 2;
+        kept.known_fence().filter(|_| fresh).map(|at| (kept, at))
     }
 
     /// A lease for one lock alone. The same request made again gets the same one.

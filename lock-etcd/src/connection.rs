@@ -41,12 +41,12 @@ struct Live {
 }
 
 /// A request whose future is dropped before its answer puts its connection in doubt: the answer took too long.
-struct InFlight<'a>(Option<&'a AtomicBool>, Instant);
+struct InFlight<'a>(Option<&'a AtomicBool>, Instant, Duration);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if let Some(doubtful) = self.0
-            && self.1.elapsed() >= DOUBT_AFTER
+            && self.1.elapsed() >= self.2
         {
             doubtful.store(true, Ordering::Release);
         }
@@ -108,11 +108,24 @@ impl Link {
     where
         F: Future<Output = Result<T, Error>>,
     {
+        self.send_patiently(resend, DOUBT_AFTER, request).await
+    }
+
+    /// The same for a request that may be dropped early for other reasons: the connection is in doubt only after so long.
+    pub(crate) async fn send_patiently<T, F>(
+        &self,
+        resend: Resend,
+        patience: Duration,
+        request: impl Fn(&Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let mut tries = self.config.servers().len().max(2);
         let mut resent = false;
         loop {
             let live = self.live().await?;
-            let mut in_flight = InFlight(Some(&live.doubtful), Instant::now());
+            let mut in_flight = InFlight(Some(&live.doubtful), Instant::now(), patience);
             let answer = request(&live.client).await;
             in_flight.0 = None;
             let error = match answer {

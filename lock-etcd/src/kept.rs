@@ -203,6 +203,11 @@ impl Kept {
         Ok(*at)
     }
 
+    /// The revision of the sentinel, if it is known at the moment.
+    pub(crate) fn known_fence(&self) -> Option<i64> {
+        self.sentinel.try_lock().ok().and_then(|at| *at)
+    }
+
     async fn write_sentinel(&self, link: &Link) -> Result<i64, LockError> {
         let key = keys::sentinel(self.id);
         let txn = Txn::new()

@@ -16,6 +16,7 @@ use crate::backend::Inner;
 use crate::connection::Resend;
 use crate::kept::{Beat, Kept};
 use crate::keys::{self, State};
+use crate::neighbours::Here;
 use crate::standing::Standing;
 use crate::wait::lost;
 
@@ -31,6 +32,8 @@ pub(crate) struct EtcdLease {
     pub(crate) clock: Clock,
     pub(crate) limit: Duration,
     pub(crate) released: bool,
+    /// Until its end is confirmed.
+    pub(crate) here: Option<Here>,
 }
 
 /// The entry of a lease, for those who watch it.
@@ -172,7 +175,10 @@ impl Lease for EtcdLease {
         // From here on nobody takes care of the entry but this call and its repetitions.
         self.kept.orphan(self.owner);
         let released = bounded(self.limit, self.delete()).await;
-        self.released |= released.is_ok();
+        if released.is_ok() {
+            self.released = true;
+            self.here = None;
+        }
         released.map_err(|e| self.inner.context(e, "release", &self.name))
     }
 }

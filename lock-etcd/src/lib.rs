@@ -25,6 +25,8 @@ pub mod fence;
 mod kept;
 mod keys;
 mod lease;
+mod neighbours;
+mod queue;
 mod standing;
 #[doc(hidden)]
 pub mod untrusted;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchStream};
+use etcd_client::{Client, Error, EventType, KeyValue, WatchOptions, WatchStream};
 use lock_core::{AcquireRequest, ErrorKind, LockError, LostReason, bounded};
 use tokio::sync::SemaphorePermit;
 
+use crate::acquire::Over;
 use crate::backend::Inner;
 use crate::connection::Resend;
 use crate::kept::{Beat, Kept};
@@ -32,34 +33,63 @@ pub(crate) enum Woken {
     PlaceLost,
 }
 
-/// Waits for the end of the contender before, and keeps the place alive meanwhile. The turn ends once nothing can be missed any more.
-pub(crate) async fn until_gone(
+/// Waits for the end of the contender before, and keeps the place alive meanwhile. A turn is the right to open a watch.
+pub(crate) async fn until_gone<'a>(
     inner: &Inner,
     request: &AcquireRequest,
     before: &KeyValue,
     place: &Kept,
-    turn: Option<SemaphorePermit<'_>>,
+    turn: impl Future<Output = Result<Option<SemaphorePermit<'a>>, Over>>,
 ) -> Result<Woken, LockError> {
     let replaced = inner.link.replaced();
     tokio::select! {
         biased;
         () = request.over() => Ok(Woken::Over),
-        gone = gone(inner, request.operation_timeout, before, turn) => gone.map(|()| Woken::Gone),
+        gone = gone(inner, request.operation_timeout, before, turn) => gone,
         () = replaced => Ok(Woken::Redialled),
         lost = stay(inner, place) => lost,
     }
 }
 
-async fn gone(
+async fn gone<'a>(
+    inner: &Inner,
+    limit: Duration,
+    before: &KeyValue,
+    turn: impl Future<Output = Result<Option<SemaphorePermit<'a>>, Over>>,
+) -> Result<Woken, LockError> {
+    let watched = Box::pin(async {
+        let Ok(turn) = turn.await else { return Ok(Woken::Over) };
+        gone_at_server(inner, limit, before, turn).await.map(|()| Woken::Gone)
+    });
+    let Some(mut ahead) = inner.neighbours.find(before.key()) else { return watched.await };
+    if ahead.gone_in_time().await {
+        return Ok(Woken::Gone);
+    }
+    tokio::select! {
+        biased;
+        () = ahead.gone() => Ok(Woken::Gone),
+        woken = watched => woken,
+    }
+}
+
+/// The turn ends once nothing can be missed any more.
+async fn gone_at_server(
     inner: &Inner,
     limit: Duration,
     before: &KeyValue,
     turn: Option<SemaphorePermit<'_>>,
 ) -> Result<(), LockError> {
-    let mut events = watch(inner, limit, before.key()).await?;
-    let still = bounded(limit, inner.link.get(before.key().to_vec(), GetOptions::new())).await?;
+    let mut events = Box::pin(watch(inner, limit, before.key())).await?;
+    let still = bounded(limit, async {
+        let request = |client: &Client| {
+            let (mut kv, key) = (client.kv_client(), before.key().to_vec());
+            async move { kv.get(key, None).await }
+        };
+        inner.link.send_patiently(Resend::Once, limit / 2, request).await.map_err(|failure| inner.link.error(failure))
+    });
+    let still = Box::pin(still).await?;
     let same = |kv: &KeyValue| kv.create_revision() == before.create_revision() && kv.lease() != 0;
-    if !still.first().is_some_and(same) {
+    if !still.kvs().first().is_some_and(same) {
         return Ok(());
     }
     drop(turn);
@@ -137,8 +167,9 @@ async fn watch(inner: &Inner, limit: Duration, key: &[u8]) -> Result<WatchStream
             }
         }
     };
-    bounded(limit, async { inner.link.send(Resend::Once, request).await.map_err(|failure| inner.link.error(failure)) })
-        .await
+    // It may be dropped early, since what it is opened for can come about by itself; that says nothing about the connection.
+    let opened = inner.link.send_patiently(Resend::Once, limit / 2, request);
+    bounded(limit, async { opened.await.map_err(|failure| inner.link.error(failure)) }).await
 }
 
 /// The key after the next event, where it was not deleted; `Ok(None)` when the server has ended the watch.
