@@ -208,6 +208,9 @@ impl Link {
             Route::One(node) => node.close(),
             Route::BySlot(cluster) => cluster.close(),
         }
+        if let Some(sentinels) = self.sentinels() {
+            sentinels.close();
+        }
     }
 
     async fn send(&self, slot: Option<usize>, request: &Request, resend: Resend) -> Result<Answer, Failure> {

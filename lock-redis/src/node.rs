@@ -172,9 +172,12 @@ impl Node {
             Place::Primary(sentinels) => sentinels.primary().await?,
         };
         let live = self.dial(server).await?;
+        // Looked at under the lock: what is kept after this was closed would stay open.
+        let mut kept = lock(&self.live);
         if !self.closed.is_cancelled() {
-            *lock(&self.live) = Some(live.clone());
+            *kept = Some(live.clone());
         }
+        drop(kept);
         Ok(live)
     }
 

@@ -52,6 +52,10 @@ impl Sentinels {
         join_all(self.nodes.iter().map(|node| node.ask(&ask))).await.iter().filter(|answer| answer.is_ok()).count()
     }
 
+    pub(crate) fn close(&self) {
+        self.nodes.iter().for_each(|node| node.close());
+    }
+
     fn asked(&self, node: Arc<Node>) -> Question<String> {
         let service = self.service.clone();
         Box::pin(async move {
