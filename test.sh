@@ -5,7 +5,7 @@
 #   ./test.sh           everything that must pass before a change lands
 #   ./test.sh quick     formatting, lints and the tests that need no server
 #   ./test.sh newer     the suites of Redis and MySQL on Valkey and MySQL, from a folder with Debian unstable in it (as root)
-#   ./test.sh soak      the long runs: two minutes of torture on each backend, 200 rounds of three groups on Redis, load in full
+#   ./test.sh soak      the long runs: two minutes of torture on each backend, the suite behind sentinels and in a Redis Cluster, 200 rounds of three groups on Redis, load in full
 set -euo pipefail
 cd "$(dirname "$0")"
 mode=${1:-all}
@@ -102,6 +102,11 @@ soak() {
   for backend in zk etcd; do
     say "two minutes of torture: three members of $backend"
     cargo run --release --quiet -p conformance-tests --features etcd --bin torture -- "$backend:" --members 3 --minutes 2
+  done
+  local form
+  for form in sentinel cluster; do
+    say "the suite on a Redis $form"
+    CONFORMANCE_REDIS=$form cargo test --quiet -p conformance-tests --test redis
   done
   say "load in full: 10,000 held names and 1,000 waiters, 100 processes, 100,000 cycles"
   LOAD=full cargo test --release --quiet -p conformance-tests --all-features --test load -- --nocapture --test-threads 1

@@ -146,8 +146,7 @@ impl Bench {
 
     /// A proxy before the instance.
     pub(crate) async fn proxy(&self) -> Result<Proxy, Stop> {
-        let address = self.instance.address().ok_or("the harness names no address of its server")?;
-        Ok(Proxy::start(address).await?)
+        self.instance.proxy().await
     }
 
     /// The URL that leads through a proxy.

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use lock_core::{DistributedLock, LockError, LockName};
 
 use crate::Stop;
+use crate::proxy::Proxy;
 
 /// A backend under test: how to start an instance of it, and how to reach one.
 ///
@@ -66,7 +67,12 @@ pub trait Instance: Debug + Send + Sync + 'static {
         None
     }
 
-    /// The URL that leads to this instance through a proxy at `address` ([`Need::Network`]).
+    /// A proxy before its server, or before all of them where they send clients to each other ([`Need::Network`]).
+    async fn proxy(&self) -> Result<Proxy, Stop> {
+        Ok(Proxy::start(self.address().ok_or("the harness names no address of its server")?).await?)
+    }
+
+    /// The URL that leads to this instance through a [proxy](Self::proxy) at `address` ([`Need::Network`]).
     fn url_via(&self, _address: SocketAddr) -> Option<String> {
         None
     }

@@ -14,14 +14,26 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Forwards connections to a server, and disturbs them as its rules say. Each change holds for open connections and new ones.
+/// Forwards connections to a server, or to several, and disturbs them as its rules say. Each change holds for open connections and new ones.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
     rules: watch::Sender<Rules>,
     traffic: Arc<Traffic>,
-    listener: JoinHandle<()>,
+    listeners: Vec<JoinHandle<()>>,
 }
+
+/// One of several servers that tell clients where the others are.
+#[derive(Clone, Copy, Debug)]
+pub struct Announcer {
+    /// Where it listens.
+    pub server: SocketAddr,
+    /// Where clients are told that it does.
+    pub announced: SocketAddr,
+}
+
+/// What is written in replies in the place of what.
+type Translations = Vec<(Vec<u8>, Vec<u8>)>;
 
 #[derive(Debug, Default)]
 struct Traffic {
@@ -67,12 +79,40 @@ impl Proxy {
     /// # Cancel safety
     /// Dropping it starts nothing.
     pub async fn start(server: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
+        Self::before(&[Announcer { server, announced: server }]).await
+    }
+
+    /// Starts one before several servers. In what a Redis server tells of itself and of the others, the proxy's addresses take the place of theirs, so that a client that enters at
+    /// [`address`](Self::address), before the first of them, stays behind this proxy wherever it is sent.
+    ///
+    /// # Errors
+    /// What the operating system says; when an announced address is not as long as one of the proxy's own.
+    ///
+    /// # Cancel safety
+    /// Dropping it starts nothing.
+    pub async fn before(servers: &[Announcer]) -> io::Result<Self> {
+        let (mut doors, mut translations) = (Vec::new(), Translations::new());
+        for server in servers {
+            let door = TcpListener::bind(("127.0.0.1", 0)).await?;
+            if servers.len() > 1 {
+                for (theirs, ours) in forms(server.announced).into_iter().zip(forms(door.local_addr()?)) {
+                    if theirs.len() != ours.len() {
+                        return Err(io::Error::other("an address of another length would change the reply's"));
+                    }
+                    translations.push((theirs, ours));
+                }
+            }
+            doors.push(door);
+        }
+        let address = doors.first().ok_or_else(|| io::Error::other("there is no server"))?.local_addr()?;
         let (rules, _) = watch::channel(Rules::default());
-        let traffic = Arc::new(Traffic::default());
-        let listener = tokio::spawn(accept(listener, server, rules.clone(), Arc::clone(&traffic)));
-        Ok(Self { address, rules, traffic, listener })
+        let (traffic, translations) = (Arc::new(Traffic::default()), Arc::new(translations));
+        let accepting = |(door, server): (_, &Announcer)| {
+            let way = Route { server: server.server, translations: Arc::clone(&translations) };
+            tokio::spawn(accept(door, way, rules.clone(), Arc::clone(&traffic)))
+        };
+        let listeners = doors.into_iter().zip(servers).map(accepting).collect();
+        Ok(Self { address, rules, traffic, listeners })
     }
 
     /// Where clients connect.
@@ -97,8 +137,8 @@ impl Proxy {
 
     /// How many connections are open now.
     pub fn open(&self) -> usize {
-        // Each connection holds one share, and so do the proxy and the task that accepts.
-        Arc::strong_count(&self.traffic) - 2
+        // Each connection holds one share, and so do the proxy and the tasks that accept.
+        Arc::strong_count(&self.traffic) - 1 - self.listeners.len()
     }
 
     /// Resets all open connections.
@@ -162,12 +202,25 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.cut();
-        self.listener.abort();
+        self.listeners.iter().for_each(JoinHandle::abort);
     }
 }
 
+/// Where a connection leads, and what is put right on its way back.
+#[derive(Clone)]
+struct Route {
+    server: SocketAddr,
+    translations: Arc<Translations>,
+}
+
+/// An address as a Redis server writes it: in a redirection, among the slots of a cluster, and as a sentinel does.
+fn forms(address: SocketAddr) -> [Vec<u8>; 3] {
+    let (ip, port) = (address.ip(), address.port().to_string());
+    [format!("{ip}:{port}"), format!("{ip}\r\n:{port}"), format!("{ip}\r\n${}\r\n{port}", port.len())].map(Into::into)
+}
+
 /// Carries connections until the proxy is dropped.
-async fn accept(listener: TcpListener, server: SocketAddr, rules: watch::Sender<Rules>, traffic: Arc<Traffic>) {
+async fn accept(listener: TcpListener, route: Route, rules: watch::Sender<Rules>, traffic: Arc<Traffic>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
         if rules.borrow().refuse {
@@ -176,7 +229,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, rules: watch::Sender<
             continue;
         }
         let number = traffic.accepted.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(forward(number, client, server, rules.subscribe(), Arc::clone(&traffic)));
+        tokio::spawn(forward(number, client, route.clone(), rules.subscribe(), Arc::clone(&traffic)));
     }
 }
 
@@ -187,19 +240,20 @@ struct Cut;
 async fn forward(
     number: u64,
     mut client: TcpStream,
-    server: SocketAddr,
+    route: Route,
     rules: watch::Receiver<Rules>,
     traffic: Arc<Traffic>,
 ) {
-    let Ok(mut server) = TcpStream::connect(server).await else { return reset(&client) };
+    let Ok(mut server) = TcpStream::connect(route.server).await else { return reset(&client) };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let epoch = rules.borrow().epoch;
     let mut epochs = rules.clone();
     let cut = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let up = Pipe { number, rules: rules.clone(), traffic: Some(traffic) }.carry(from_client, to_server);
-        let down = Pipe { number, rules, traffic: None }.carry(from_server, to_client);
+        let (up, down) = (Direction::Requests(traffic), Direction::Replies(route.translations));
+        let up = Pipe { number, rules: rules.clone(), direction: up }.carry(from_client, to_server);
+        let down = Pipe { number, rules, direction: down }.carry(from_server, to_client);
         tokio::select! {
             ended = async { tokio::try_join!(up, down) } => ended.is_err(),
             _ = epochs.wait_for(|rules| rules.epoch != epoch) => true,
@@ -216,23 +270,43 @@ struct Pipe {
     /// The connection's.
     number: u64,
     rules: watch::Receiver<Rules>,
-    /// Where requests are counted; `None` for replies.
-    traffic: Option<Arc<Traffic>>,
+    direction: Direction,
+}
+
+enum Direction {
+    /// Where they are counted.
+    Requests(Arc<Traffic>),
+    Replies(Arc<Translations>),
+}
+
+impl Direction {
+    /// Counts a piece that was read, or translates it: an answer that tells of addresses has some hundred bytes, and comes in one piece.
+    fn read(&self, piece: &mut [u8]) {
+        match self {
+            Self::Requests(traffic) => drop(traffic.requests.fetch_add(1, Ordering::Relaxed)),
+            Self::Replies(translations) => {
+                for (theirs, ours) in translations.iter() {
+                    let found = |piece: &[u8]| piece.windows(theirs.len()).position(|window| window == theirs);
+                    while let Some(at) = found(piece) {
+                        piece[at..at + ours.len()].copy_from_slice(ours);
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Pipe {
     /// Reading goes on while writing is held back, so that a request outlives its client.
     async fn carry(self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> Result<(), Cut> {
-        let Self { number, mut rules, traffic } = self;
-        let is_reply = traffic.is_none();
+        let Self { number, mut rules, direction } = self;
+        let is_reply = matches!(direction, Direction::Replies(_));
         let way = |rules: &Rules| if is_reply { rules.reply } else { rules.request };
         let (pieces, mut queue) = mpsc::channel::<(Instant, Vec<u8>)>(4096);
         let read = async move {
             let mut buffer = vec![0; 16 * 1024];
             while let Ok(n @ 1..) = from.read(&mut buffer).await {
-                if let Some(traffic) = &traffic {
-                    traffic.requests.fetch_add(1, Ordering::Relaxed);
-                }
+                direction.read(&mut buffer[..n]);
                 if pieces.send((Instant::now(), buffer[..n].to_vec())).await.is_err() {
                     break;
                 }

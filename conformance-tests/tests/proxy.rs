@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use conformance_tests::proxy::Proxy;
+use conformance_tests::proxy::{Announcer, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -140,5 +140,47 @@ async fn a_trickle_arrives_byte_by_byte() -> io::Result<()> {
     let start = Instant::now();
     client.read_exact(&mut [0; 50]).await?;
     assert!(start.elapsed() >= Duration::from_millis(40), "{:?}", start.elapsed());
+    Ok(())
+}
+
+/// A server that greets with what it is told to say.
+async fn greeting(text: String) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(text.as_bytes()).await;
+        }
+    });
+    Ok(address)
+}
+
+async fn greeted(address: SocketAddr) -> io::Result<String> {
+    let mut text = String::new();
+    timeout(SOON * 10, TcpStream::connect(address).await?.read_to_string(&mut text)).await??;
+    Ok(text)
+}
+
+#[tokio::test]
+async fn it_stays_before_servers_that_send_clients_to_each_other() -> io::Result<()> {
+    let announced = SocketAddr::from(([127, 0, 1, 2], 54321));
+    let forms = |at: SocketAddr| {
+        let (ip, port) = (at.ip(), at.port());
+        format!(
+            "-MOVED 7 {at}\r\n*2\r\n$9\r\n{ip}\r\n:{port}\r\n$9\r\n{ip}\r\n$5\r\n{port}\r\n$15\r\n127.0.1.2:54320\r\n"
+        )
+    };
+    let first = Announcer { server: greeting(forms(announced)).await?, announced: ([127, 0, 1, 1], 54321).into() };
+    let second = Announcer { server: greeting("second".into()).await?, announced };
+    let proxy = Proxy::before(&[first, second]).await?;
+    let told = greeted(proxy.address()).await?;
+    let port = told.lines().next().and_then(|moved| moved.rsplit_once(':')).and_then(|(_, port)| port.parse().ok());
+    let next = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(0)));
+    assert_eq!(told, forms(next), "each form leads to the proxy, and what is not announced stays");
+    assert_eq!(greeted(next).await?, "second");
+    proxy.refuse(true);
+    assert!(greeted(proxy.address()).await.is_err() && greeted(next).await.is_err(), "its rules hold for all");
+    let long = Announcer { announced: ([127, 0, 0, 100], 54321).into(), ..second };
+    assert!(Proxy::before(&[first, long]).await.is_err());
     Ok(())
 }

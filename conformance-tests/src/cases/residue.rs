@@ -54,8 +54,8 @@ async fn tasks_go_back_to_where_they_were(b: &Bench) -> Outcome {
         guard.release().await?;
         Ok::<_, Stop>(())
     };
-    // What a client keeps for good is there after the first cycles.
-    for _ in 0..3 {
+    // What a client keeps for good is there after the first cycles, of which some come to each server.
+    for _ in 0..30 {
         cycle().await?;
     }
     sleep(ms(500)).await;

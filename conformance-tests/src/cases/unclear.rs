@@ -133,9 +133,8 @@ async fn a_request_delivered_late_leaves_nothing(b: &Bench) -> Outcome {
 async fn a_request_overtaken_by_its_clean_up_leaves_nothing(b: &Bench) -> Outcome {
     let proxy = b.proxy().await?;
     let (locks, name) = (b.manager_via(&proxy).await?, b.name());
-    // What the client opens at its first use must be open before.
-    let warm = locks.lock(b.name().as_str()).ttl(b.ttl(30_000)).acquire().await?;
-    warm.release().await?;
+    // What the client opens at the first use of the name must be open before.
+    locks.lock(name.as_str()).ttl(b.ttl(30_000)).acquire().await?.release().await?;
     proxy.hold_requests_of_open();
     refused(&locks, &name, b.ttl(30_000)).await?;
     // Long enough for the clean-up to be done.
@@ -219,19 +218,18 @@ async fn stays_free(b: &Bench, name: &LockName) -> Outcome {
     Ok(())
 }
 
-/// Opens connections before the line becomes slow.
-async fn slow_line(b: &Bench, delay: Duration) -> Result<(Proxy, LockManager), crate::Stop> {
+/// Opens the connections that a name takes before the line becomes slow.
+async fn slow_line(b: &Bench, name: &LockName, delay: Duration) -> Result<(Proxy, LockManager), crate::Stop> {
     let proxy = b.proxy().await?;
     let locks = b.manager_via(&proxy).await?;
-    let warm = locks.lock(b.name().as_str()).ttl(b.ttl(5_000)).acquire().await?;
-    warm.release().await?;
+    locks.lock(name.as_str()).ttl(b.ttl(5_000)).acquire().await?.release().await?;
     proxy.delay_replies(delay);
     Ok((proxy, locks))
 }
 
 async fn a_slow_answer_shortens_what_remains(b: &Bench) -> Outcome {
-    let (proxy, locks) = slow_line(b, ms(800)).await?;
     let (name, ttl) = (b.name(), b.ttl(6_000));
+    let (proxy, locks) = slow_line(b, &name, ms(800)).await?;
     let guard = locks.lock(name.as_str()).ttl(ttl).auto_renew(false).wait(ms(5_000)).acquire().await?;
     let left = guard.remaining();
     ensure!(left <= guard.ttl() - ms(800), "after an answer that took 800 ms, {left:?} remain of {ttl:?}");
@@ -245,8 +243,8 @@ async fn a_slow_answer_shortens_what_remains(b: &Bench) -> Outcome {
 }
 
 async fn a_grant_that_comes_too_late_is_none(b: &Bench) -> Outcome {
-    let (proxy, locks) = slow_line(b, b.ttl(600) + SLACK).await?;
     let name = b.name();
+    let (proxy, locks) = slow_line(b, &name, b.ttl(600) + SLACK).await?;
     if let Ok(Some(guard)) = locks.lock(name.as_str()).ttl(b.ttl(600)).auto_renew(false).try_acquire().await {
         ensure!(!guard.is_held(), "a grant that came after its TTL says that it is held");
         return Err("a grant that came after its TTL was handed out".into());

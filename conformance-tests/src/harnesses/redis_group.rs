@@ -1,18 +1,19 @@
-//! Redis behind sentinels, or Redis Cluster: one group for all cases.
+//! Redis behind sentinels, or Redis Cluster, on servers that the harness starts itself.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{DistributedLock, LockError, LockName};
 use lock_redis::{RedisConfig, RedisLock};
-use tokio::sync::OnceCell;
 
 use super::redis::RedisStore;
+use crate::proxy::Proxy;
 use crate::servers::redis_group::{Form, RedisGroup};
-use crate::{Entry, Harness, Instance, Need, Stop};
+use crate::{Entry, Harness, Instance, Need, Server, Stop};
 
-/// Redis in a group. It takes seconds to come to rest, so all cases share it, and none does anything to its servers.
+/// Redis in a group: an instance is a group of its own, without persistence, in which nothing takes over; `tests/clusters` is for that.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisGroupHarness {
     /// Which group.
@@ -25,22 +26,14 @@ impl Harness for RedisGroupHarness {
         "redis"
     }
 
-    fn lacks(&self, need: Need) -> Option<&'static str> {
-        match need {
-            Need::Network => Some(
-                "the servers announce their own addresses, which lead past a proxy; tests/clusters cuts their lines",
-            ),
-            Need::Freeze | Need::Server | Need::Wipe | Need::Refusal => {
-                Some("the group is shared by all cases; tests/clusters is for its servers")
-            }
-            _ => None,
-        }
+    fn lacks(&self, _need: Need) -> Option<&'static str> {
+        None
     }
 
     async fn start(&self) -> Result<Arc<dyn Instance>, Stop> {
-        static GROUP: OnceCell<Arc<RedisGroup>> = OnceCell::const_new();
-        let start = || async { Ok::<_, Stop>(Arc::new(RedisGroup::start(self.form).await?)) };
-        Ok(Arc::new(GroupInstance(Arc::clone(GROUP.get_or_try_init(start).await?))))
+        let group = RedisGroup::start(self.form).await?;
+        group.without_files_and_takeovers().await?;
+        Ok(Arc::new(GroupInstance(group)))
     }
 
     async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>, LockError> {
@@ -49,7 +42,7 @@ impl Harness for RedisGroupHarness {
 }
 
 #[derive(Debug)]
-struct GroupInstance(Arc<RedisGroup>);
+struct GroupInstance(RedisGroup);
 
 impl GroupInstance {
     async fn store(&self, name: &LockName) -> Result<RedisStore, Stop> {
@@ -80,7 +73,60 @@ impl Instance for GroupInstance {
         self.store(name).await?.residue(name).await
     }
 
+    async fn proxy(&self) -> Result<Proxy, Stop> {
+        self.0.proxy().await
+    }
+
+    fn url_via(&self, address: SocketAddr) -> Option<String> {
+        Some(self.0.url_via(address))
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(self)
+    }
+
     async fn put_foreign(&self, name: &LockName, kind: usize) -> Result<bool, Stop> {
         self.store(name).await?.put_foreign(name, kind).await
+    }
+
+    async fn refuse_writes(&self, refuse: bool) -> Result<(), Stop> {
+        // As a primary does whose replicas are gone.
+        let replicas = if refuse { "9" } else { "0" };
+        for server in 0..self.0.servers() {
+            let () = self.0.ask(server, &["CONFIG", "SET", "min-replicas-to-write", replicas]).await?;
+        }
+        Ok(())
+    }
+
+    async fn wipe(&self) -> Result<(), Stop> {
+        for server in 0..self.0.servers() {
+            match self.0.ask(server, &["FLUSHALL"]).await {
+                // A replica follows.
+                Err(error) if error.code() == Some("READONLY") => {}
+                answer => answer?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is done, is done to all members.
+#[async_trait]
+impl Server for GroupInstance {
+    fn stop(&self) -> Result<(), Stop> {
+        self.0.members().try_for_each(|member| self.0.freeze(member, true))
+    }
+
+    fn resume(&self) -> Result<(), Stop> {
+        self.0.members().try_for_each(|member| self.0.freeze(member, false))
+    }
+
+    fn kill(&self) -> Result<(), Stop> {
+        self.0.members().try_for_each(|member| self.0.kill(member))
+    }
+
+    async fn restart(&self) -> Result<(), Stop> {
+        self.0.members().try_for_each(|member| self.0.start_again(member))?;
+        self.0.ready().await
     }
 }

@@ -1,7 +1,8 @@
 //! Redis servers that stand together: a primary with replicas and sentinels, or a cluster.
 
+mod settings;
+
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use redis::{FromRedisValue, RedisError, ToRedisArgs};
@@ -10,12 +11,15 @@ use tempfile::TempDir;
 use super::gates::{End, Gates, HOLDER, address_of};
 use super::redis::patient_connection;
 use crate::process::{Process, free_port};
+use crate::proxy::{Announcer, Proxy};
 use crate::{Stop, ensure, eventually};
 
 /// What the sentinels call the primary.
 pub const SERVICE: &str = "orders";
 /// How long a server must be silent until it counts as failed, in milliseconds.
 const DOWN_AFTER: &str = "1000";
+/// The same in a group in which nothing takes over.
+const PATIENT: &str = "60000";
 /// The servers of a cluster: the first half are primaries at first.
 const NODES: usize = 6;
 const SLOTS: usize = 16_384;
@@ -123,6 +127,53 @@ impl RedisGroup {
             }
             (Form::Cluster, _) => format!("redis+cluster://{login}{hosts}/"),
         }
+    }
+
+    /// A proxy before all members, by which clients reach them that enter at its [`url_via`](Self::url_via).
+    ///
+    /// # Errors
+    /// What the operating system says.
+    ///
+    /// # Cancel safety
+    /// Dropping it starts nothing.
+    pub async fn proxy(&self) -> Result<Proxy, Stop> {
+        // Where there are sentinels, clients come to them first.
+        let members = (self.servers()..self.members.len()).chain(0..self.servers());
+        let announcers = members.map(|it| Announcer { server: self.direct(it), announced: self.address(it) });
+        Ok(Proxy::before(&announcers.collect::<Vec<_>>()).await?)
+    }
+
+    /// The URL of the whole, with one address of a [`proxy`](Self::proxy).
+    pub fn url_via(&self, address: SocketAddr) -> String {
+        match self.form {
+            Form::Sentinel { .. } => format!("redis+sentinel://{address}/{SERVICE}"),
+            Form::Cluster => format!("redis+cluster://{address}/"),
+        }
+    }
+
+    /// From now on nothing is kept in files, so that a restart of all loses all data, and nobody takes another for failed within a minute, so that nothing takes over when all are stopped
+    /// or ended for a while.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Cancel safety
+    /// Dropping it may leave some as they were.
+    pub async fn without_files_and_takeovers(&self) -> Result<(), Stop> {
+        for server in 0..self.servers() {
+            let mut settings = vec![("appendonly", "no"), ("rdb-del-sync-files", "yes")];
+            if self.form == Form::Cluster {
+                settings.push(("cluster-node-timeout", PATIENT));
+            }
+            for (key, value) in settings {
+                let () = self.ask(server, &["CONFIG", "SET", key, value]).await?;
+            }
+            let () = self.ask(server, &["CONFIG", "REWRITE"]).await?;
+        }
+        for sentinel in self.servers()..self.members.len() {
+            let () = self.ask(sentinel, &["SENTINEL", "SET", SERVICE, "down-after-milliseconds", PATIENT]).await?;
+        }
+        Ok(())
     }
 
     /// Freezes a member (SIGSTOP), or lets it go on.
@@ -329,59 +380,6 @@ impl RedisGroup {
     fn direct(&self, member: usize) -> SocketAddr {
         (address_of(member), self.members[member].ports[0]).into()
     }
-
-    /// Sentinels write into its file whom it follows, so that it knows after a restart.
-    fn server(&self, member: usize) -> Result<Command, Stop> {
-        let folder = self.members[member].folder.path();
-        let (file, host, port) = (folder.join("redis.conf"), address_of(member), self.members[member].ports[0]);
-        let gate = |number| self.gates.port(member, number);
-        let common = format!(
-            "bind {host}\nbind-source-addr {host}\nport {port}\nprotected-mode no\nloglevel warning\ndir {}\nsave \"\"\nappendonly yes\n\
-             repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nrepl-timeout 5\nuser {HOLDER} on nopass ~* &* +@all\n",
-            folder.display()
-        );
-        let special = match self.form {
-            Form::Sentinel { .. } => {
-                let first = self.address(0);
-                let follow = format!("replicaof {} {}\n", first.ip(), first.port());
-                let announced = format!("replica-announce-ip {host}\nreplica-announce-port {}\n", gate(0));
-                if member == 0 { announced } else { announced + &follow }
-            }
-            Form::Cluster => format!(
-                "cluster-enabled yes\ncluster-node-timeout {DOWN_AFTER}\ncluster-port {}\ncluster-announce-ip {host}\n\
-                 cluster-announce-port {}\ncluster-announce-bus-port {}\ncluster-replica-validity-factor 0\n",
-                self.members[member].ports[1],
-                gate(0),
-                gate(1)
-            ),
-        };
-        if !file.exists() {
-            std::fs::write(&file, common + &special)?;
-        }
-        let mut command = Command::new("redis-server");
-        command.arg(file);
-        Ok(quiet(command))
-    }
-
-    /// A sentinel writes what it learns into its file, from which it starts again.
-    fn sentinel(&self, member: usize) -> Result<Command, Stop> {
-        let file = self.members[member].folder.path().join("sentinel.conf");
-        if !file.exists() {
-            let (host, port) = (address_of(member), self.members[member].ports[0]);
-            let (gate, first) = (self.gates.port(member, 0), self.address(0));
-            let (ip, monitored) = (first.ip(), first.port());
-            let settings = format!(
-                "bind {host}\nbind-source-addr {host}\nport {port}\nprotected-mode no\nloglevel warning\nuser {HOLDER} on nopass ~* &* +@all\n\
-                 sentinel announce-ip {host}\nsentinel announce-port {gate}\n\
-                 sentinel monitor {SERVICE} {ip} {monitored} 2\nsentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}\n\
-                 sentinel failover-timeout {SERVICE} 5000\n"
-            );
-            std::fs::write(&file, settings)?;
-        }
-        let mut command = Command::new("redis-server");
-        command.arg(file).arg("--sentinel").arg("--dir").arg(self.members[member].folder.path());
-        Ok(quiet(command))
-    }
 }
 
 impl Member {
@@ -389,9 +387,4 @@ impl Member {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         f(process.as_mut().ok_or_else(|| format!("member {} was never started", self.number))?)
     }
-}
-
-fn quiet(mut command: Command) -> Command {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command
 }
