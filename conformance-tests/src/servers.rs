@@ -1,5 +1,7 @@
 //! Servers that the suite starts itself, on free ports, in temporary folders. One file a server.
 
+#[cfg(feature = "redis")]
+pub mod certificate;
 #[cfg(any(feature = "etcd", feature = "zk"))]
 pub mod cluster;
 #[cfg(feature = "etcd")]

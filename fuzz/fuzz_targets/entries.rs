@@ -1,15 +1,3 @@
-//! What a store says: rows, answers, keys, values, nodes. The first byte chooses the backend.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Some((which, bytes)) = bytes.split_first() else { return };
-    match which % 5 {
-        0 => lock_redis::untrusted::read(bytes),
-        1 => lock_zk::untrusted::read(bytes),
-        2 => lock_etcd::untrusted::read(bytes),
-        3 => lock_mysql::untrusted::read(bytes),
-        _ => lock_sqlite::untrusted::read(bytes),
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| distlock_fuzz::entries::read(bytes));

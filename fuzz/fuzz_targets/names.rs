@@ -1,21 +1,3 @@
-//! Names, namespaces and owners.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use lock_core::{LockName, Namespace, Owner, escaped};
-
-fuzz_target!(|bytes: &[u8]| {
-    if let Ok(name) = LockName::from_bytes(bytes) {
-        assert_eq!(name.as_str().as_bytes(), bytes);
-        assert!(!name.to_string().contains(char::is_control));
-    }
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    assert!(!escaped(text).to_string().contains(char::is_control));
-    if let Ok(owner) = text.parse::<Owner>() {
-        assert_eq!(owner.to_string(), text);
-    }
-    let (prefix, rest) = text.split_once('\n').unwrap_or(("", text));
-    if let (Ok(namespace), Ok(name)) = (Namespace::new(prefix), LockName::new(rest)) {
-        assert_eq!(namespace.strip(&namespace.apply(&name)), Some(name));
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| distlock_fuzz::names::read(bytes));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use lock_core::Promise::{Exclusion, Loss, Service, Survival, Waiting};
 use lock_core::{Diagnosis, ErrorKind, FencingToken, LockError, bounded, if_allowed};
 use redis::{Cmd, Value};
@@ -19,11 +20,11 @@ const MAY_LOOK: &str = "ACL SETUSER .. +info lets doctor look";
 impl Inner {
     pub(crate) async fn diagnosis(&self) -> Result<Diagnosis, LockError> {
         let answer = if_allowed(self.asked(&redis::cmd("INFO")).await)?;
-        let info = match &answer {
-            Some(Value::VerbatimString { text, .. }) => text.as_str(),
-            other => text(other.as_ref()),
-        };
-        let info = Info(info.lines().filter_map(|line| line.trim_end().split_once(':')).collect());
+        let mut info = Info::of(answer.as_ref().map_or("", shown));
+        let fewest = self.fewest_replicas(&info).await?;
+        if let Some(fewest) = &fewest {
+            info.0.insert("connected_slaves", fewest);
+        }
         let mut it = Diagnosis::new(format!("{} at {}", info.version(), self.link.server()));
         server(&mut it, &info, self.link.replicas());
         self.group(&mut it, &info).await?;
@@ -50,6 +51,20 @@ impl Inner {
         bounded(self.limit, answer).await
     }
 
+    /// In a cluster, how many replicas the primary has that has the fewest: there the most is lost, and `min_replicas` fails first.
+    async fn fewest_replicas(&self, info: &Info<'_>) -> Result<Option<String>, LockError> {
+        if !self.link.is_cluster() || info.get("connected_slaves").is_empty() {
+            return Ok(None);
+        }
+        let ask = redis::cmd("INFO").arg("replication").to_owned();
+        let shards = bounded(self.limit, self.link.shards()).await?;
+        let asked = shards.iter().map(|shard| bounded(self.limit, self.link.command_at(shard, &ask)));
+        // One that does not answer is the state's matter.
+        let answers = join_all(asked).await.into_iter().flatten();
+        let counts = answers.filter_map(|answer| Info::of(shown(&answer)).get("connected_slaves").parse::<u32>().ok());
+        Ok(counts.min().map(|fewest| fewest.to_string()))
+    }
+
     /// What stands around the server: sentinels, or the rest of a cluster.
     async fn group(&self, it: &mut Diagnosis, info: &Info<'_>) -> Result<(), LockError> {
         if let Some(sentinels) = self.link.sentinels() {
@@ -74,14 +89,11 @@ impl Inner {
             return Ok(());
         }
         let state = if_allowed(self.asked(redis::cmd("CLUSTER").arg("INFO")).await)?;
-        let state = match &state {
-            Some(Value::VerbatimString { text, .. }) => text.as_str(),
-            other => text(other.as_ref()),
-        };
+        let state = state.as_ref().map_or("", shown);
         let primaries = bounded(self.limit, self.link.shards()).await?.len();
         match (state.contains("cluster_state:ok"), state.is_empty()) {
             (true, _) => {
-                it.kept(Service, "cluster", format!("{primaries} primaries serve all slots; what follows is of one"));
+                it.kept(Service, "cluster", format!("{primaries} primaries serve all slots; what follows is of one, and the replicas of the one with the fewest"));
             }
             (_, true) => it.unknown(Service, "cluster", "this user may not see its state", "ACL SETUSER .. +cluster"),
             _ => it.broken(Service, "cluster", "some slots are served by nobody", "see CLUSTER INFO"),
@@ -142,7 +154,19 @@ impl Inner {
 /// What INFO shows; what it does not show is empty.
 struct Info<'a>(HashMap<&'a str, &'a str>);
 
-impl Info<'_> {
+/// A text, plain or verbatim.
+fn shown(answer: &Value) -> &str {
+    match answer {
+        Value::VerbatimString { text, .. } => text,
+        other => text(Some(other)),
+    }
+}
+
+impl<'a> Info<'a> {
+    fn of(text: &'a str) -> Self {
+        Self(text.lines().filter_map(|line| line.trim_end().split_once(':')).collect())
+    }
+
     fn get(&self, key: &str) -> &str {
         self.0.get(key).copied().unwrap_or("")
     }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use redis::{FromRedisValue, RedisError, ToRedisArgs};
 use tempfile::TempDir;
 
+use super::certificate::Certificate;
 use super::gates::{End, Gates, HOLDER, address_of};
 use super::redis::patient_connection;
 use crate::process::{Process, free_port};
@@ -40,6 +41,8 @@ pub enum Form {
 #[derive(Debug)]
 pub struct RedisGroup {
     form: Form,
+    /// With it, clients and members dial each other over TLS; the suite itself looks in by the plain port.
+    tls: Option<Certificate>,
     members: Vec<Member>,
     gates: Gates,
 }
@@ -61,10 +64,25 @@ impl RedisGroup {
     /// # Cancel safety
     /// Dropping it ends the servers.
     pub async fn start(form: Form) -> Result<Self, Stop> {
+        Self::start_with(form, false).await
+    }
+
+    /// As [`start`](Self::start), with TLS between all, by a certificate of its own.
+    ///
+    /// # Errors
+    /// As `start` says; when openssl is not installed.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the servers.
+    pub async fn start_tls(form: Form) -> Result<Self, Stop> {
+        Self::start_with(form, true).await
+    }
+
+    async fn start_with(form: Form, tls: bool) -> Result<Self, Stop> {
         let mut tries = 3;
         loop {
             // The ports may be taken between the look and the start.
-            let group = Self::spawn(form).await?;
+            let group = Self::spawn(form, tls).await?;
             tries -= 1;
             match group.join().await {
                 Ok(()) => return Ok(group),
@@ -74,19 +92,22 @@ impl RedisGroup {
         }
     }
 
-    async fn spawn(form: Form) -> Result<Self, Stop> {
+    async fn spawn(form: Form, tls: bool) -> Result<Self, Stop> {
         let count = match form {
             Form::Sentinel { replicas } => 1 + replicas + 3,
             Form::Cluster => NODES,
         };
-        let each = if form == Form::Cluster { 2 } else { 1 };
+        // For clients, for the other nodes, and for TLS.
+        let each = if tls { 3 } else { 2 };
         let mut members = Vec::new();
         for number in 0..count {
             let ports = (0..each).map(|_| free_port()).collect::<Result<_, _>>()?;
             members.push(Member { number, ports, folder: tempfile::tempdir()?, process: Mutex::default() });
         }
         let gates = Gates::open(members.iter().map(|member| member.ports.clone()).collect()).await?;
-        let group = Self { form, members, gates };
+        let addresses: Vec<_> = (0..count).map(|number| address_of(number).into()).collect();
+        let tls = if tls { Some(Certificate::of(&addresses)?) } else { None };
+        let group = Self { form, tls, members, gates };
         for number in 0..group.servers() {
             group.start_again(number)?;
         }
@@ -108,7 +129,12 @@ impl RedisGroup {
 
     /// Where a member is to be dialled.
     pub fn address(&self, member: usize) -> SocketAddr {
-        (address_of(member), self.gates.port(member, 0)).into()
+        (address_of(member), self.gates.port(member, if self.tls.is_some() { 2 } else { 0 })).into()
+    }
+
+    /// The certificate that clients must trust.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.tls.as_ref()
     }
 
     /// The URL of the whole. With `only`, these members alone are named: sentinels, or nodes of the cluster. As [`HOLDER`] the client logs in by
@@ -120,16 +146,17 @@ impl RedisGroup {
         };
         let hosts: Vec<_> = only.unwrap_or(&all).iter().map(|member| self.address(*member).to_string()).collect();
         let (login, hosts) = (if as_holder { format!("{HOLDER}:x@") } else { String::new() }, hosts.join(","));
+        let redis = if self.tls.is_some() { "rediss" } else { "redis" };
         match (self.form, as_holder) {
-            (Form::Sentinel { .. }, false) => format!("redis+sentinel://{hosts}/{SERVICE}"),
+            (Form::Sentinel { .. }, false) => format!("{redis}+sentinel://{hosts}/{SERVICE}"),
             (Form::Sentinel { .. }, true) => {
-                format!("redis+sentinel://{login}{hosts}/{SERVICE}?sentinel_user={HOLDER}&sentinel_password=x")
+                format!("{redis}+sentinel://{login}{hosts}/{SERVICE}?sentinel_user={HOLDER}&sentinel_password=x")
             }
-            (Form::Cluster, _) => format!("redis+cluster://{login}{hosts}/"),
+            (Form::Cluster, _) => format!("{redis}+cluster://{login}{hosts}/"),
         }
     }
 
-    /// A proxy before all members, by which clients reach them that enter at its [`url_via`](Self::url_via).
+    /// A proxy before all members of a group without TLS, by which clients reach them that enter at its [`url_via`](Self::url_via).
     ///
     /// # Errors
     /// What the operating system says.
@@ -221,7 +248,9 @@ impl RedisGroup {
 
     /// The number of the member at an address.
     pub fn at(&self, address: &str) -> Option<usize> {
-        self.members().find(|member| self.address(*member).to_string() == address)
+        // Who asks by the plain port is told of plain ports.
+        let gates = |member| [self.address(member), (address_of(member), self.gates.port(member, 0)).into()];
+        self.members().find(|member| gates(*member).iter().any(|gate| gate.to_string() == address))
     }
 
     /// Asks a member.

@@ -21,7 +21,8 @@ impl RedisGroup {
             Form::Sentinel { .. } => {
                 let first = self.address(0);
                 let follow = format!("replicaof {} {}\n", first.ip(), first.port());
-                let announced = format!("replica-announce-ip {host}\nreplica-announce-port {}\n", gate(0));
+                let announced =
+                    format!("replica-announce-ip {host}\nreplica-announce-port {}\n", self.address(member).port());
                 if member == 0 { announced } else { announced + &follow }
             }
             Form::Cluster => format!(
@@ -33,7 +34,7 @@ impl RedisGroup {
             ),
         };
         if !file.exists() {
-            std::fs::write(&file, common + &special)?;
+            std::fs::write(&file, common + &special + &self.secured(member))?;
         }
         let mut command = Command::new("redis-server");
         command.arg(file);
@@ -45,7 +46,7 @@ impl RedisGroup {
         let file = self.members[member].folder.path().join("sentinel.conf");
         if !file.exists() {
             let (host, port) = (address_of(member), self.members[member].ports[0]);
-            let (gate, first) = (self.gates.port(member, 0), self.address(0));
+            let (gate, first) = (self.address(member).port(), self.address(0));
             let (ip, monitored) = (first.ip(), first.port());
             let settings = format!(
                 "bind {host}\nbind-source-addr {host}\nport {port}\nprotected-mode no\nloglevel warning\nuser {HOLDER} on nopass ~* &* +@all\n\
@@ -53,11 +54,27 @@ impl RedisGroup {
                  sentinel monitor {SERVICE} {ip} {monitored} 2\nsentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}\n\
                  sentinel failover-timeout {SERVICE} 5000\n"
             );
-            std::fs::write(&file, settings)?;
+            std::fs::write(&file, settings + &self.secured(member))?;
         }
         let mut command = Command::new("redis-server");
         command.arg(file).arg("--sentinel").arg("--dir").arg(self.members[member].folder.path());
         Ok(quiet(command))
+    }
+
+    /// What makes clients and members dial this one over TLS, and it them.
+    fn secured(&self, member: usize) -> String {
+        let Some(tls) = &self.tls else { return String::new() };
+        let form = match self.form {
+            Form::Sentinel { .. } => String::new(),
+            Form::Cluster => format!("tls-cluster yes\ncluster-announce-tls-port {}\n", self.address(member).port()),
+        };
+        format!(
+            "tls-port {}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients no\ntls-replication yes\n{form}",
+            self.members[member].ports[2],
+            tls.certificate().display(),
+            tls.key().display(),
+            tls.authority().display()
+        )
     }
 }
 
