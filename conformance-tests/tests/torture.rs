@@ -5,6 +5,7 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use conformance_tests::servers::redis::RedisServer;
 use conformance_tests::torture::{FLAG, Ground, Torture, obey};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Trial::test("memory_keeps_the_contract", run("memory:", 7, 8)),
         Trial::test("sqlite_keeps_the_contract", run("sqlite:", 7, 8)),
         Trial::test("a_server_of_somebody_elses_needs_a_yes", refuses),
+        Trial::test("a_yes_tortures_nothing_but_the_runs_own_names", spares),
     ];
     for (url, seed, seconds, _) in FAILED_SEEDS {
         trials.push(Trial::test(format!("seed_{seed}_on_{}", url.trim_end_matches(':')), run(url, *seed, *seconds)));
@@ -63,6 +65,38 @@ fn refuses() -> Result<(), Failed> {
         if output.status.code() != Some(code) || said.contains("hunter2") {
             return Err(format!("{arguments:?}: {:?}, {said}", output.status).into());
         }
+    }
+    Ok(())
+}
+
+/// On somebody's server: what is left out is named, and afterwards all stands as it did, but for idle counters, which vanish by themselves.
+fn spares() -> Result<(), Failed> {
+    let runtime = runtime();
+    let server = runtime.block_on(RedisServer::start(&["--requirepass", "hunter2"]));
+    let server = server.map_err(|stop| format!("{stop:?}"))?;
+    let url = format!("redis://:hunter2@127.0.0.1:{}/", server.port());
+    let mut theirs = redis::Client::open(&*url)?.get_connection()?;
+    let () = redis::pipe().set("theirs", "data").pset_ex("held", "f".repeat(32), 600_000).query(&mut theirs)?;
+    let settings =
+        |theirs: &mut redis::Connection| redis::cmd("CONFIG").arg("GET").arg("*").query::<redis::Value>(theirs);
+    let before = settings(&mut theirs)?;
+    let arguments = [&*url, "--yes-this-server", "--seconds", "3"];
+    let output = Command::new(env!("CARGO_BIN_EXE_torture")).args(arguments).output()?;
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let words =
+        ["left out: the store is not the suite's to stop or to wipe", "left out: the server is not the run's own"];
+    let told = words.iter().all(|words| said.contains(words)) && said.trim_end().ends_with("clean");
+    if !output.status.success() || !told || said.contains("hunter2") {
+        return Err(format!("{:?}: {said}", output.status).into());
+    }
+    let mut left: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut theirs)?;
+    let helper = |key: &[u8]| key.starts_with(b"torture-") && key.contains(&0xff);
+    left.retain(|key| {
+        !helper(key) || redis::cmd("PTTL").arg(key).query::<i64>(&mut theirs).is_ok_and(|left| left == -1)
+    });
+    left.sort();
+    if left != [b"held".to_vec(), b"theirs".to_vec()] || settings(&mut theirs)? != before {
+        return Err(format!("left behind, or changed: {left:?}").into());
     }
     Ok(())
 }
