@@ -100,7 +100,7 @@ async fn a_forgotten_grant_has_the_lower_token_and_its_holder_is_told() -> Resul
     let next = second.lock("n").ttl(ttl).wait_forever().acquire().await?;
     ensure!(next.fencing_token() > guard.fencing_token(), "{} {}", next.fencing_token(), guard.fencing_token());
     let told = tokio::time::timeout(ttl + Duration::from_secs(1), guard.lost()).await;
-    ensure!(matches!(told, Ok(LostReason::TakenOver | LostReason::Expired)), "{told:?}");
+    ensure!(matches!(told, Ok(LostReason::TakenOver | LostReason::Removed | LostReason::Expired)), "{told:?}");
     next.release().await?;
     Ok(())
 }
